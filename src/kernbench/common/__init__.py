@@ -1,1 +1,1 @@
-"""What every room may use: element types, errors, the commands of a processing element, the queues' vocabulary."""
+"""Shared by all rooms: element types, errors, PE commands, queue types, compiled loops and their cache."""

@@ -1,7 +1,8 @@
-"""All that needs numba: loops that it compiles, and what they call. It takes half a second to import.
+"""Everything that needs numba: loops compiled by numba, and what they call.
 
-So nothing imports this module before numba has to compile a loop, or one is called that only numba can load. What was
-made for such loops before is registered with numba then (`compiled.by_numba`).
+Importing numba takes half a second, so nothing imports this module until numba has to compile a loop, or a loop is
+called that only numba can load. What was defined for such loops before is registered with numba then
+(`compiled.by_numba`).
 """
 
 import logging
@@ -31,13 +32,13 @@ _Building: Numba = caching.CompileResultCacheImpl
 _Keeping: Numba = caching.FunctionCache
 _Locating: Numba = caching._CacheLocator
 _Compiler: Numba = compiler.Compiler
-# nothing calls loops through pointers of C
+# nothing calls loops through C function pointers
 _OPTIONS: dict[str, object] = {"no_cfunc_wrapper": True}
 _LOG = logging.getLogger(__name__)
 
 
 class _Listener(event.Listener):  # type: ignore[misc]
-    """The stopwatch runs while numba compiles."""
+    """Runs the stopwatch while numba compiles."""
 
     def on_start(self, event: object) -> None:
         compiled.STOPWATCH.on_start(event)
@@ -47,13 +48,13 @@ class _Listener(event.Listener):  # type: ignore[misc]
 
 
 class LoopCompiler(_Compiler):  # type: ignore[misc]
-    """numba's compiler, which lets others know of a loop that cannot be compiled."""
+    """numba's compiler; if it fails, it releases the lock so that other processes stop waiting for the loop."""
 
-    # for functions that are kept: what to do then
+    # by function, for those cached on disk: what to call if compilation fails
     failed: ClassVar[WeakKeyDictionary[Numba, Callable[[], None]]] = WeakKeyDictionary()
 
     def compile_extra(self, func: Numba) -> Numba:
-        """Compile a function; others need not wait for one that cannot be."""
+        """Compile a function; on failure, release its lock."""
         try:
             return super().compile_extra(func)
         except BaseException:
@@ -62,13 +63,13 @@ class LoopCompiler(_Compiler):  # type: ignore[misc]
 
 
 class _Room(RoomFolder, _Locating):  # type: ignore[misc]
-    """The folder of a loop, as numba asks for it."""
+    """The cache folder of a loop, behind numba's interface of a cache locator."""
 
 
 class _Rebuilding(_Building):  # type: ignore[misc]
-    """Makes a kept loop callable; its code for being compiled into others is read when that is asked for.
+    """Loads a cached loop; its bitcode for linking into other loops is parsed only on demand.
 
-    numba reads it at once, though most loops are only ever called from Python: a third of the time of loading one.
+    numba parses it at once, which takes a third of the loading time, though most loops are only called from Python.
     """
 
     def __init__(self, function: Numba, room: _Room):
@@ -82,7 +83,7 @@ class _Rebuilding(_Building):  # type: ignore[misc]
         if kind != "object" or len(code) != 2:
             return super().rebuild(target_context, payload)
         machine_code, for_linking = code
-        # numba takes the names of what can be called from the code for linking
+        # numba would read the names of the entry points from the bitcode
         entries = (rest[0].llvm_func_name, rest[0].llvm_cpython_wrapper_name)
         target_context.codegen()._engine._defined_symbols.update(entries)
         made = super().rebuild(target_context, ((name, kind, (machine_code, _nothing_to_link())), *rest))
@@ -93,7 +94,7 @@ class _Rebuilding(_Building):  # type: ignore[misc]
 
 
 def _linkable(library: Numba, bitcode: bytes) -> Numba:
-    """What another loop that calls this one is linked with."""
+    """The module that is linked into a loop that calls this one."""
     if library._shared_module is None:
         library._shared_module = llvm.parse_bitcode(bitcode)
         library.codegen._engine._load_defined_symbols(library._shared_module)
@@ -110,11 +111,11 @@ _NOTHING: list[bytes] = []
 
 
 class KeptLoop(_Keeping):  # type: ignore[misc]
-    """The versions of a loop that are kept on disk.
+    """The versions of a loop in the cache on disk.
 
-    numba gathers all it can compile before it loads what is compiled already, 0.2 s in a process that compiles
-    nothing; a call needs at most the runtime, and not even that where the loop makes no arrays. What is damaged counts
-    as not kept.
+    Before numba loads a cached loop, it sets up everything it needs to compile: 0.2 s in a process that compiles
+    nothing. A call needs at most the runtime, and only if the loop allocates arrays. A damaged cache entry counts as
+    missing.
     """
 
     def __init__(
@@ -132,11 +133,11 @@ class KeptLoop(_Keeping):  # type: ignore[misc]
 
     @property
     def index(self) -> Path:
-        """The table of the versions that are kept: it is there when one is."""
+        """The index file of the cached versions; it exists if there is a version."""
         return Path(self._cache_path, f"{self._impl.filename_base}.nbi")
 
     def load_overload(self, sig: Numba, target_context: Numba) -> Numba:
-        """The loop as it is kept; None where this process has to compile it, which no other does then."""
+        """The cached loop; None if this process has to compile it, and then holds the lock so that no other does."""
         found = self._look(sig, target_context)
         if found is None:
             with suppress(OSError):
@@ -149,7 +150,7 @@ class KeptLoop(_Keeping):  # type: ignore[misc]
         return found
 
     def save_overload(self, sig: Numba, data: Numba) -> None:
-        """Keep what was compiled, for this process and those that wait for it."""
+        """Write the compiled loop to the cache, and release the lock."""
         try:
             super().save_overload(sig, data)
         finally:
@@ -166,7 +167,7 @@ class KeptLoop(_Keeping):  # type: ignore[misc]
 
 
 def dispatcher(function: Callable[..., object], options: dict[str, object]) -> Numba:
-    """`numba.njit`; with `cache=True` it is compiled once for all processes."""
+    """`numba.njit`; with `cache=True` a loop is compiled once for all processes."""
     rest = {name: value for name, value in options.items() if name != "cache"}
     made: Numba = _NJIT(**_OPTIONS, **rest)(function)
     if options.get("cache") and compiled.folder():
@@ -176,9 +177,9 @@ def dispatcher(function: Callable[..., object], options: dict[str, object]) -> N
 
 
 def text_of(function: Callable[..., object], kinds: tuple[Kind, ...], options: dict[str, object]) -> tuple[str, str]:
-    """A loop for arguments of some kinds as numba compiles it: the name of its function, and the module in LLVM's text.
+    """A loop compiled by numba for some argument types: the name of its function, and the module as LLVM IR.
 
-    Nothing is made for Python to call it.
+    No wrapper for calls from Python is compiled.
     """
     plain = {**options, "nogil": True, "_nrt": False, "no_cpython_wrapper": True}
     types = tuple(_type(kind) for kind in kinds)
@@ -192,7 +193,7 @@ def text_of(function: Callable[..., object], kinds: tuple[Kind, ...], options: d
 
 
 def _type(kind: Kind) -> Numba:
-    """numba's type of a kind of arguments."""
+    """numba's type for a kind of argument."""
     if isinstance(kind, Scalar):
         return numba.from_dtype(numpy_type(kind))
     if isinstance(kind, Array):
@@ -208,17 +209,17 @@ def register(function: Callable[..., object], options: dict[str, object]) -> Non
 
 
 def instruction(typing: Callable[..., object]) -> Numba:
-    """An instruction that loops call as a function."""
+    """An intrinsic that loops call as a function."""
     return intrinsic(typing)
 
 
 def type_of(thing: Numba) -> Numba:
-    """What numba takes something for that it knows."""
+    """numba's type of an object that numba knows."""
     return _TARGET.typing_context.resolve_value_type(thing)
 
 
 _EVENTS.register("numba:compile", _Listener())
 
 
-# loops that fetch ahead call it: numba knows it as soon as it is there
+# loops that prefetch call it; register it as soon as numba is imported
 register(compiled.prefetch, {"_nrt": False})

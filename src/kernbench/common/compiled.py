@@ -1,9 +1,9 @@
-"""Compiled loops, kept on disk until any source changes that may be compiled into one.
+"""Compiled loops, cached on disk until any source changes that may be compiled into one.
 
-numba looks only at the file of the function itself when it decides whether what it kept still holds; a constant or a
-function that comes from another file is compiled in, and would stay as it was. So what is kept lies in a folder named
-after all sources of the rooms that compile, as they stand, and the versions of what compiles them. It has the same name
-on another machine of the same kind, and can be brought there (`sharing`).
+numba checks only the file of the function itself to decide whether a cached loop is still valid. Constants and
+functions from other files are compiled in and would go stale. So the cache folder is named after a hash of all sources
+of the rooms with compiled loops, and the versions of the compilers. The name is the same on another machine of the same
+kind, and the folder can be copied there (`sharing`).
 """
 
 import gc
@@ -28,11 +28,11 @@ import numpy as np
 from kernbench.common.kept import Numba
 from kernbench.common.native.kinds import PREFETCH, Instruction
 
-# what a compiled function gives; its arguments are whatever its callers compile it for
+# return type of a compiled function; its arguments may be of any type
 Result = TypeVar("Result")
 
 _PACKAGE = Path(__file__).parent.parent
-# where compiled loops and what they are made of lie
+# rooms with compiled loops, or with code that is compiled into them
 ROOMS = (
     "common",
     "timing",
@@ -47,22 +47,22 @@ ROOMS = (
     "ptx/time",
 )
 COMPILE, ALWAYS = "KERNBENCH_COMPILE", "always"
-# versions that are kept in any case: of two checkouts in turn, say
+# versions that are always kept, so that two checkouts can be used in turn
 _KEPT = 4
-# seconds: a version that was begun with since then may be in use, and a process whose folder goes away fails
+# seconds: a version used since then may be in use now, and a process whose folder is deleted fails
 _IN_USE = 24 * 3600
 
 
-# seconds of compiling after which a person wants to know what is going on
+# seconds of compiling after which the user is informed
 _LONG = 2.0
 _LOG = logging.getLogger(__name__)
 
 
 class _Stopwatch:
-    """How long numba has compiled in this process; what is compiled within is not counted twice. Says so if long.
+    """How long numba has compiled in this process; nested compilations are counted once. Logs a note if long.
 
-    Python's collector of cyclic garbage waits meanwhile: nearly all that numba makes stays until the loop is compiled,
-    and to look through it again and again takes a tenth of the time.
+    The garbage collector is disabled meanwhile: nearly all objects that numba makes live until the loop is compiled,
+    and scanning them again and again takes a tenth of the time.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ STOPWATCH = _Stopwatch()
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """While this process compiles, or waits for another that does: no kernel is to blame for either."""
+    """Counts the time of the block as compile time, also if it waits for another process that compiles."""
     STOPWATCH.on_start(None)
     try:
         yield
@@ -110,17 +110,17 @@ def counted() -> Iterator[None]:
 
 
 def at_once() -> bool:
-    """Whether every loop is compiled, and optimised, when it is first needed."""
+    """Whether every loop is compiled and optimised at its first call."""
     return os.environ.get(COMPILE) == ALWAYS
 
 
 def seconds_compiling() -> float:
-    """Seconds that this process has spent on compiling loops, which no kernel is to blame for."""
+    """Seconds that this process has spent on compiling loops; budgets do not count them."""
     return STOPWATCH.seconds
 
 
 def njit(**options: object) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """`numba.njit`; with `cache=True` it is compiled once for all processes. Imports numba."""
+    """`numba.njit`; with `cache=True` a loop is compiled once for all processes. Imports numba."""
     numba = by_numba()
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -131,9 +131,9 @@ def njit(**options: object) -> Callable[[Callable[..., Result]], Callable[..., R
 
 
 def loop(function: Callable[..., Result], **options: object) -> Callable[..., Result]:
-    """A loop over arrays that its caller made, kept on disk as numba keeps it. Imports numba.
+    """A loop over arrays that its caller allocated, compiled by numba and cached. Imports numba.
 
-    It makes none, so numba need not count references, which is much to compile.
+    It allocates no arrays itself, so numba need not count references, which would take long to compile.
     """
     whole = {"cache": True, "nogil": True, "_nrt": False, "pipeline_class": by_numba().LoopCompiler, **options}
     return njit(**whole)(function)
@@ -142,25 +142,25 @@ def loop(function: Callable[..., Result], **options: object) -> Callable[..., Re
 def part(function: Callable[..., Result], **options: object) -> Callable[..., Result]:
     """A function that compiled loops call: compiled into them, once for each type of its arguments.
 
-    From Python it is called as it stands. Nothing is made to call the compiled one from outside, and a constant is a
-    number like any other: either would be compiled for each of the many ways in which loops call it.
+    Called from Python, it runs as Python. No wrapper for calls from outside is compiled, and constant arguments do not
+    count as types of their own: otherwise it would be compiled again for each way in which loops call it.
     """
     with_numba(lambda: by_numba().register(function, {"_nrt": False, **options}))
     return function
 
 
 def inlined(function: Callable[..., Result]) -> Callable[..., Result]:
-    """A part that becomes a piece of each loop, for the few that a call costs more."""
+    """A `part` that is inlined into each loop, for the few whose call overhead matters."""
     return part(function)
 
 
-# what is to be done when numba comes, as long as nothing has needed it; None from then on
+# registrations that wait for numba to be imported; None once it is
 _WAITING: list[Callable[[], None]] | None = []
 _COMING = RLock()
 
 
 def with_numba(register: Callable[[], None]) -> Callable[[], None]:
-    """Call a function that registers something with numba, when numba is imported or where it is already."""
+    """Call a function that registers something with numba: now if numba is imported, else as soon as it is."""
     if _WAITING is None:
         register()
     else:
@@ -169,7 +169,7 @@ def with_numba(register: Callable[[], None]) -> Callable[[], None]:
 
 
 def by_numba() -> ModuleType:
-    """All that needs numba, which is imported the first time; another thread that needs it waits until it is there."""
+    """The module that needs numba, imported on first use; other threads wait until it is there."""
     global _WAITING
     with _COMING, counted() if _WAITING else nullcontext():
         module = importlib.import_module("kernbench.common.by_numba")
@@ -180,45 +180,46 @@ def by_numba() -> ModuleType:
 
 
 def prefetch(array: object, *index: object) -> None:
-    """An element of an array will be read and written soon: loops that we compile have the processor fetch its line.
+    """Prefetch the cache line of an element that will be read and written; only in loops that we compile.
 
-    In Python, and in loops that numba compiles, nothing happens. An index is never below zero.
+    In Python and in loops compiled by numba it does nothing. An index must not be negative.
     """
 
 
-# `by_numba` knows it as a part
+# `by_numba` registers it as a part
 prefetch.plain = PREFETCH  # type: ignore[attr-defined]
 
 
 class Intrinsic:
-    """An instruction of LLVM's that loops call as a function; for numba `typing` says of which types, and writes it."""
+    """An LLVM instruction that loops call as a function; `typing` types and emits it for numba."""
 
     def __init__(self, typing: Callable[..., object], plain: Instruction | None = None):
-        """`plain`: the same for loops that we compile ourselves."""
+        """`plain` is the same instruction for loops that we compile ourselves."""
         self._typing = typing
         self.plain = plain
         self.__name__ = typing.__name__
         self._made: Numba = None
-        # numba has to know it before it begins to compile what calls it
+        # it must be registered before numba compiles a caller
         with_numba(self._make)
 
     def _make(self) -> None:
         self._made = by_numba().instruction(self._typing)
 
     def __call__(self, *given: object) -> object:
-        """Only compiled code calls it."""
+        """Raises an error: only compiled code can call it."""
         raise NotImplementedError("only compiled code has this instruction")
 
     @property
     def _numba_type_(self) -> Numba:
-        """What numba takes it for in a loop that it compiles."""
+        """numba's type for it, in a loop compiled by numba."""
         return by_numba().type_of(self._made)
 
 
 @cache
 def folder() -> str:
-    """Where this version's loops are kept: in the user's cache, or where that cannot be written in a folder for
-    temporary files that is the user's own; empty where nothing can be.
+    """The cache folder of this version; empty if none is writable.
+
+    It lies in the user's cache, or if that is not writable in a temporary folder that the user owns.
     """
     home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     mine_is = sha256(f"{version(*ROOMS)} {tools()}".encode()).hexdigest()[:16]
@@ -229,12 +230,12 @@ def folder() -> str:
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
             mine.mkdir(exist_ok=True)
             os.utime(mine)
-            # what is kept is code, and anybody may make folders there
+            # the cache holds machine code, and anybody may create folders there
             if kept == shared and kept.stat().st_uid != os.getuid():
                 continue
         except OSError:
             continue
-        # another process may be at it too
+        # another process may remove the same
         with suppress(OSError):
             _forget(kept, mine)
         return str(mine)
@@ -242,22 +243,22 @@ def folder() -> str:
 
 
 def version(*rooms: str) -> str:
-    """A name for the sources of some rooms as they are, wherever they lie and whenever they were written."""
+    """A hash of the sources of some rooms; it does not depend on where they are installed, or when."""
     return _fingerprint([_PACKAGE / room for room in rooms])
 
 
 def tools() -> dict[str, str]:
-    """What compiles beside us, and for what Python: a loop of other versions is another loop."""
+    """Versions of Python and the compilers: a loop compiled by other versions is another loop."""
     python = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
     return {"python": python, "numba": version_of("numba"), "llvmlite": version_of("llvmlite"), "numpy": np.__version__}
 
 
 @cache
 def version_of(package: str) -> str:
-    """The version of a package that is installed, without importing it.
+    """The version of an installed package, without importing it.
 
-    The name of the folder beside it says what `importlib.metadata` does, whose import takes a twentieth of all that a
-    launch needs; it is asked where there is no such folder.
+    It is read from the name of the `.dist-info` folder. `importlib.metadata` gives the same, but its import takes a
+    twentieth of the time of a launch; it is the fallback if there is no such folder.
     """
     for folder in sys.path:
         try:
@@ -282,7 +283,7 @@ def _reported_version(package: str) -> str:
 
 
 def _fingerprint(rooms: list[Path]) -> str:
-    """Of paths as texts: `Path` would take longer for their names than it takes to read them."""
+    """A hash of all modules below some folders; it uses string paths, as `Path` would take longer than reading them."""
     digest = sha256()
     within = len(os.path.join(_PACKAGE, ""))
     for path in sorted(path for room in rooms for path in _modules(room)):
@@ -304,7 +305,7 @@ def _content(path: str) -> str:
 
 
 def _forget(kept: Path, mine: Path) -> None:
-    """Remove what older versions left, but for the last few and those of the last day."""
+    """Remove older versions, except the last few and those used in the last day."""
     used = {path: path.stat().st_mtime for path in kept.iterdir() if path.is_dir() and path != mine}
     for path in sorted(used, key=lambda path: used[path], reverse=True)[_KEPT - 1 :]:
         if used[path] < time.time() - _IN_USE:

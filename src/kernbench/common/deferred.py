@@ -1,13 +1,14 @@
-"""Loops that run as Python where that is less work than to compile them.
+"""Loops that run as Python as long as that takes less time than compiling them.
 
-On a fresh machine a small run would be over long before its loops are compiled. So a loop whose rows are few runs as
-the Python function that it is, until it has taken so many seconds in this and earlier processes that compiling it would
-have been worth it; one that is compiled, or kept on disk, is always taken. Either way it is the same function, over
-the same arrays, with the same results (docs/adr/0069).
+On a fresh machine a small run would finish long before its loops are compiled. So a loop with few rows runs as its
+Python function, until it has taken so many seconds, in this and earlier processes, that compiling would have paid off.
+A loop that is compiled or cached is never run as Python. Either way the same function runs on the same arrays, with the
+same results (docs/adr/0069).
 
-NumPy's integers are as wide as those of their array, and numba computes with 64 bits: where one would overflow, the
-arrays are put back as they were, and the compiled loop runs. That would undo what other threads write into the same
-arrays, so that beside others (`beside_others`) loops are compiled. KERNBENCH_COMPILE=always compiles at once.
+NumPy integers are as wide as those of their array; numba computes with 64 bits. If a NumPy integer overflows, the
+arrays are restored and the compiled loop runs. Restoring would undo what other threads write into the same arrays, so
+loops that run next to other threads (`beside_others`) are compiled. KERNBENCH_COMPILE=always compiles every loop at its
+first call.
 """
 
 import os
@@ -25,24 +26,25 @@ import numpy as np
 from kernbench.common.compiled import ALWAYS, COMPILE, Result, at_once
 from kernbench.common.native_loops import NativeLoop, native_loop
 
-# rows above which a single call is not tried in Python: some tenths of a second
+# rows above which a call never runs as Python: some tenths of a second
 MOST_ROWS = 50_000
-# seconds of a loop in Python, in all processes together, after which it is compiled
+# seconds of a loop as Python, in all processes together, after which it is compiled
 MOST_SECONDS = 3.0
 _MILLISECOND = 1e-3
-# whether a thread works on arrays beside others
+# per thread: whether other threads work on the same arrays
 _HERE = threading.local()
 
 
 def deferred(rows: Callable[..., int], wraps: bool = False) -> Callable[[Callable[..., Result]], "Deferred[Result]"]:
-    """A `loop` that runs as Python at first; `rows` says how many rows its arguments are. `wraps`: it multiplies
-    hashes, which are meant to wrap around; its other integers are 64 bits wide.
+    """A `loop` that runs as Python at first; `rows` gives the number of rows of its arguments.
+
+    `wraps`: it multiplies hashes, which wrap around on purpose; its other integers are 64 bits wide.
     """
     return lambda function: Deferred(function, rows, wraps)
 
 
 class Deferred(Generic[Result]):
-    """A loop, compiled or not yet."""
+    """A loop that may not be compiled yet."""
 
     def __init__(self, function: Callable[..., Result], rows: Callable[..., int], wraps: bool = False):
         self.py_func = function
@@ -52,7 +54,7 @@ class Deferred(Generic[Result]):
         self._seconds = 0.0
 
     def __call__(self, *arguments: object) -> Result:
-        """What the function gives."""
+        """Run the loop, as Python or compiled."""
         if self._is_compiled(arguments) or self._rows(*arguments) > MOST_ROWS or self._spent() > MOST_SECONDS:
             return self._compiled(*arguments)
         before = [(array, array.copy()) for array in _arrays(arguments)]
@@ -68,13 +70,13 @@ class Deferred(Generic[Result]):
         return cast(Result, _plain_result(result))
 
     def _is_compiled(self, arguments: tuple[object, ...]) -> bool:
-        """Whether it is compiled here, or kept on disk, or is to be in any case."""
+        """Whether it is compiled or cached, or has to be compiled now."""
         wanted = at_once() or getattr(_HERE, "beside_others", False)
         return self._compiled.is_compiled or wanted or self._compiled.is_kept(arguments)
 
     @cached_property
     def _tally(self) -> Path | None:
-        """A file that grows by a byte for each millisecond in Python; None where nothing is kept."""
+        """A file that grows by a byte for each millisecond in Python; None without a cache."""
         return self._compiled.beside(".python")
 
     def _spent(self) -> float:
@@ -98,7 +100,7 @@ class Deferred(Generic[Result]):
 
 @contextmanager
 def beside_others() -> Iterator[None]:
-    """Inside, no loop of this thread runs as Python: other threads work on the same arrays."""
+    """Inside, no loop of this thread runs as Python, because other threads work on the same arrays."""
     before = getattr(_HERE, "beside_others", False)
     _HERE.beside_others = True
     try:
@@ -119,7 +121,7 @@ def compiled_at_once() -> Iterator[None]:
 
 
 def in_python(function: Callable[..., object], made: dict[object, Callable[..., object]]) -> Callable[..., object]:
-    """A function as Python runs it: what it calls of compiled functions is not compiled either."""
+    """A function that runs as Python, together with all compiled functions it calls."""
     if function in made:
         return made[function]
     plain = cast(FunctionType, function)
@@ -135,7 +137,7 @@ def in_python(function: Callable[..., object], made: dict[object, Callable[..., 
 
 
 def _arrays(arguments: object) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
-    """The arrays among arguments, and within their tuples, that can be written to."""
+    """The writable arrays among arguments, also within tuples."""
     if isinstance(arguments, tuple):
         for one in arguments:
             yield from _arrays(one)
@@ -144,7 +146,7 @@ def _arrays(arguments: object) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[
 
 
 def _plain_result(result: object) -> object:
-    """Numbers as compiled loops return them: Python's own."""
+    """Converts NumPy scalars to Python numbers, as compiled loops return them."""
     if isinstance(result, tuple):
         return tuple(_plain_result(one) for one in result)
     return result.item() if isinstance(result, np.generic) else result

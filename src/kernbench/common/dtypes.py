@@ -1,7 +1,7 @@
-"""Element types: one row each, with the NumPy type that rounds as the hardware does, and how two of them promote.
+"""Element types: each with the NumPy type that rounds as the hardware does, and how two types promote.
 
-Arithmetic on the narrow floats is done in f32 and rounded once to the narrow type. For + - * / this equals rounding
-the exact result, because f32 carries more than twice their precision plus two bits.
+Arithmetic on narrow floats is done in f32 and rounded once to the narrow type. For + - * / this gives the correctly
+rounded result, because f32 has more than twice their precision plus two bits.
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ _finfo: Any = ml_dtypes.finfo
 
 
 def dtype_of(kind: DTypeLike) -> np.dtype[np.generic]:
-    """NumPy's element type of whatever names one.
+    """NumPy's element type for anything that `np.dtype` accepts.
 
-    A type checker needs half a second for each call of `np.dtype` with such a name: each kind of name is a case there.
+    It exists for type checkers, which need half a second for each direct call of `np.dtype` with such an argument.
     """
     return np.dtype(kind)
 
 
 @dataclass(frozen=True)
 class DType:
-    """One element type. `digits` counts the bits of the significand, the hidden one included; 0 for integers."""
+    """An element type; `digits` are the bits of the significand with the hidden bit, 0 for integers."""
 
     name: str
     numpy: np.dtype[Any]
@@ -53,7 +53,7 @@ class DType:
 
     @property
     def poison(self) -> float | int:
-        """What fresh memory holds: NaN, or the most negative integer."""
+        """The value of uninitialised memory: NaN, or the most negative integer; False for booleans."""
         if self.kind == "float":
             return float("nan")
         return 0 if self.kind == "bool" else int(np.iinfo(self.numpy).min)
@@ -135,8 +135,9 @@ def cast(array: Array, dtype: str) -> Array:
 
 
 def _rounded_to_odd(array: Array) -> Array:
-    """f32 between the exact value and its final rounding to a narrower type: an inexact result gets an odd last bit, so
-    that it never falls on a tie of the narrower type and rounding again gives what rounding once would.
+    """The array as f32, rounded to odd: an inexact result gets an odd last bit.
+
+    Then it is never a tie in the narrower type, and rounding a second time gives the correctly rounded result.
     """
     exact = array.astype(np.float64)
     with np.errstate(over="ignore"):
@@ -179,7 +180,7 @@ def as_array(value: object) -> Array:
 
 
 def _from_torch(tensor: Any) -> Array:
-    """torch knows element types NumPy lacks; those travel as integers of the same width."""
+    """A tensor as an array; types that NumPy lacks are passed as integers of the same width."""
     import torch
 
     row = DTYPES[dtype_name(tensor.dtype)]

@@ -1,4 +1,4 @@
-"""The errors people meet: one root, and one class for each question "whose mistake is it"."""
+"""The errors users see: one root, and one class for each answer to "whose mistake is it"."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,15 +9,15 @@ _LONGEST = 2000
 
 
 class KernbenchError(Exception):
-    """Root of everything kernbench raises on purpose."""
+    """Root of all errors that kernbench raises on purpose."""
 
 
 class MisuseError(KernbenchError):
-    """The caller asked for something that cannot be: a bad argument, file, name or value."""
+    """The caller asked for something invalid: a bad argument, file, name or value."""
 
 
 class OtherHardwareError(MisuseError):
-    """A kernel for other hardware than the device is."""
+    """The kernel was compiled for other hardware than the device."""
 
 
 class MachineError(MisuseError):
@@ -33,9 +33,9 @@ class CacheError(MisuseError):
 
 
 class KernelError(KernbenchError):
-    """A kernel did something that has no meaning; `kind` is the finding it becomes inside a launch.
+    """A kernel did something undefined; inside a launch the error becomes a finding of this `kind`.
 
-    `where` is the kernel's own place (a `result.Place`), None while it is not known.
+    `where` is the kernel's source location (a `result.Place`), None if unknown.
     """
 
     def __init__(self, kind: str, message: str, hint: str = "", where: Any = None):
@@ -73,7 +73,7 @@ def was_raised_by_kernel(error: BaseException) -> bool:
 
 
 def unknown(what: str, name: object, known: Iterable[object]) -> str:
-    """The message for a name nobody knows: it lists the known ones and the likely meant one."""
+    """The message for an unknown name: it lists the known names and suggests a close match."""
     names = [str(k) for k in known]
     close = get_close_matches(str(name), names, n=1)
     guess = f" Did you mean {close[0]!r}?" if close else ""

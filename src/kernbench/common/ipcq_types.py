@@ -1,4 +1,4 @@
-"""The vocabulary of the inter-PE queues (IPCQ): directions and the two commands that use them."""
+"""Types of the inter-PE queues (IPCQ): directions and the two commands that use them."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ def check_direction(direction: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class IpcqSendCmd(PeCommand):
-    """`src` goes to the neighbour in `direction`; `blocking` distinguishes a plain send from an asynchronous one."""
+    """Send `src` to the neighbour in `direction`; `blocking` distinguishes a plain send from an asynchronous one."""
 
     direction: str
     src: TensorHandle
@@ -26,13 +26,13 @@ class IpcqSendCmd(PeCommand):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that travel."""
+        """Bytes of the message."""
         return self.src.nbytes
 
 
 @dataclass(frozen=True, eq=False)
 class IpcqRecvCmd(PeCommand):
-    """The next message from the neighbour in `direction` becomes `out`."""
+    """Receive the next message from the neighbour in `direction` as `out`."""
 
     direction: str
     out: TensorHandle
@@ -40,5 +40,5 @@ class IpcqRecvCmd(PeCommand):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that travel."""
+        """Bytes of the message."""
         return self.out.nbytes

@@ -1,4 +1,4 @@
-"""Where machine code of loops lies on disk, and that no two processes compile the same one at once."""
+"""Where machine code of loops is cached on disk, and the lock that lets only one process compile a loop."""
 
 import fcntl
 import os
@@ -10,23 +10,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-# objects of numba and of what it compiles: it publishes no types of them
+# objects of numba and of code compiled by it: numba publishes no types for them
 Numba = Any
-# seconds to wait for another process that compiles the same loop; one that is stuck must not stop us
+# seconds to wait for another process that compiles the same loop; it may hang, and must not block us
 _PATIENCE = 120.0
 _LOOK_AGAIN = 0.02
 
 
 @cache
 def _resolved(path: str) -> str:
-    """A path without links: each part of it is asked for, which takes longer than to read a loop."""
+    """A path without symbolic links; cached, as resolving each component takes longer than reading a loop."""
     return os.path.realpath(path)
 
 
 class RoomFolder:
-    """The folder of a loop: named after its room, so that it is the same wherever kernbench is installed.
+    """The cache folder of a loop: named after its room, so that it is the same wherever kernbench is installed.
 
-    The folder above is named after the sources; a file that is not one of them is known by what stands in it.
+    Its parent is named after the sources. A file outside kernbench is identified by a hash of its content.
     """
 
     def __init__(self, function: Numba, folder: str, package: Path):
@@ -43,20 +43,20 @@ class RoomFolder:
         return f"file_{sha256(path.encode()).hexdigest()[:8]}_{content[:16]}"
 
     def get_cache_path(self) -> str:
-        """Where its files lie."""
+        """The folder of its cache files."""
         return self._folder
 
     def get_source_stamp(self) -> str:
-        """The folder is named after the sources, so that nothing else is compared."""
+        """Empty: the folder is named after the sources, so there is nothing else to compare."""
         return ""
 
     def get_disambiguator(self) -> str:
-        """What distinguishes two functions of one name."""
+        """Distinguishes two functions of the same name: the line."""
         return str(self._line)
 
 
 class Turn:
-    """The right to compile a loop: a lock on a file, which ends with the process that has it."""
+    """The right to compile a loop: a file lock, released when the process that holds it ends."""
 
     def __init__(self, path: str, waiting: Callable[[], AbstractContextManager[None]]):
         self._path = path
@@ -64,7 +64,10 @@ class Turn:
         self._file: int | None = None
 
     def take(self) -> None:
-        """Wait until no other process compiles the loop; where no lock can be had, or for too long, go on without."""
+        """Wait until no other process compiles the loop.
+
+        Go on without the lock if there is none or it takes too long.
+        """
         if self._file is not None:
             return
         with suppress(OSError):
@@ -87,7 +90,7 @@ class Turn:
         return True
 
     def give_up(self) -> None:
-        """Let others compile it."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -1,7 +1,7 @@
-"""Loops as Python calls them: compiled for the arguments they are given, kept on disk, or left to numba.
+"""Loops that Python calls: compiled for the kinds of their arguments, cached on disk, or left to numba.
 
-A loop that is not plain, for some arguments, is numba's for these; it is the same function in either case. Loops that
-numba compiles may call one of these: numba then compiles it, too.
+A loop whose code is not plain for some argument kinds is compiled by numba for those; it is the same function either
+way. Loops compiled by numba may call one of these; numba then compiles it, too.
 """
 
 import json
@@ -40,59 +40,59 @@ from kernbench.common.native.trials import Trial
 
 _LOG = logging.getLogger(__name__)
 SUFFIX = ".loop"
-# what a kept file begins with: the sum of the rest
+# length of the SHA-256 hex digest that a cache file begins with
 _SUM = 64
-# of all threads, one compiles
+# only one thread compiles at a time
 _ONE_AT_A_TIME = RLock()
 
 
 class _Made(NamedTuple):
-    """Machine code of a loop for some arguments, and what its table names."""
+    """Machine code of a loop for one list of argument kinds, and the names of its table."""
 
     code: bytes
     table: list[str]
 
 
 def native_loop(function: Callable[..., Result]) -> "NativeLoop[Result]":
-    """A loop over arrays that its caller made, in the plain part of Python (docs/adr/0076), kept on disk."""
+    """A loop over arrays that its caller allocated, in plain Python (docs/adr/0076), cached on disk."""
     return NativeLoop(function)
 
 
 def patient_loop(function: Callable[..., Result]) -> "NativeLoop[Result]":
-    """A loop that many runs need for a moment: translated quickly, and optimised when that pays (docs/adr/0128)."""
+    """A loop that many runs need only briefly: compiled quickly, and optimised when that pays off (docs/adr/0128)."""
     made = NativeLoop(function)
     made.is_patient = True
     return made
 
 
 class NativeLoop(Generic[Result]):
-    """A loop, with its machine code for each list of kinds of arguments that it was called with."""
+    """A loop, with its machine code for each list of argument kinds it was called with."""
 
-    # in loops that call it, it is a function of its own
+    # called from other loops, it is not inlined
     is_loop = True
-    # whether it is optimised only after it has run for a while
+    # whether it is optimised only after it has run long enough
     is_patient = False
 
     def __init__(self, function: Callable[..., Result]):
         self.py_func = function
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
         self.__module__, self.__doc__ = function.__module__, function.__doc__
-        # each looks at its arguments itself, and says NotImplemented where they are not its own
+        # each entry checks its arguments, and returns NotImplemented if it was compiled for other kinds
         self.entries: list[Code] = []
         self._known: dict[tuple[Kind, ...], Code | None] = {}
 
     @property
     def signatures(self) -> list[tuple[Kind, ...]]:
-        """The kinds of arguments that it was called with."""
+        """The argument kinds that it was called with."""
         return list(self._known)
 
     @property
     def is_compiled(self) -> bool:
-        """Whether this process has compiled it, or loaded what is kept, for some arguments."""
+        """Whether this process has compiled it or loaded it from the cache, for some argument kinds."""
         return bool(self._known) or "by_numba" in vars(self)
 
     def is_kept(self, given: tuple[object, ...]) -> bool:
-        """Whether machine code for such arguments is kept on disk."""
+        """Whether machine code for the kinds of these arguments is in the cache."""
         try:
             path = self._room.path(self._name(tuple(kind_of(one) for one in given)))
         except NotPlain:
@@ -100,11 +100,11 @@ class NativeLoop(Generic[Result]):
         return path is not None and path.exists()
 
     def beside(self, suffix: str) -> Path | None:
-        """A file beside what is kept, for all arguments; None where nothing is kept."""
+        """A file next to its cached code, shared by all argument kinds; None without a cache."""
         return self._room.path("all", suffix)
 
     def __call__(self, *given: object) -> Result:
-        """What the function gives."""
+        """Run the loop."""
         for entry in self.entries:
             found = entry(*given)
             if found is not NotImplemented:
@@ -112,7 +112,7 @@ class NativeLoop(Generic[Result]):
         return self._called_otherwise(given)
 
     def _called_otherwise(self, given: tuple[object, ...]) -> Result:
-        """A call with arguments of kinds that are new, or that only numba compiles."""
+        """The slow path of a call: argument kinds that are new, or that only numba compiles."""
         entry = self._entry(given)
         if entry is not None:
             found = entry(*(as_named(one) for one in given))
@@ -136,7 +136,7 @@ class NativeLoop(Generic[Result]):
         return self._known[kinds]
 
     def _found(self, kinds: tuple[Kind, ...]) -> Code | None:
-        """The machine code for some arguments, kept or made; None where numba has to."""
+        """The machine code for some argument kinds, cached or compiled now; None if numba has to compile it."""
         if not layout_is_known() or not pointers_are_plain():
             return None
         with compiled.counted():
@@ -156,7 +156,7 @@ class NativeLoop(Generic[Result]):
         return loaded(made.code, name, made.table)
 
     def _on_trial(self, name: str, kinds: tuple[Kind, ...]) -> Trial:
-        """Code that is translated quickly, until it has run long enough."""
+        """Code that is compiled quickly, and replaced once it has run long enough."""
         kept_as = f"quick_{name}"
         make = partial(self._made, name, kinds, quickly=True)
         made = self._room.kept(kept_as) or self._room.kept_or_made(kept_as, make)
@@ -165,14 +165,17 @@ class NativeLoop(Generic[Result]):
         return Trial(code, len(made.code), tally, partial(self._settled, name, kinds))
 
     def _settled(self, name: str, kinds: tuple[Kind, ...], trial: Trial) -> None:
-        """A trial is over: the optimised code takes its place."""
+        """Replace code on trial by optimised code."""
         with _ONE_AT_A_TIME, compiled.counted(), suppress(NotPlain, RuntimeError, OSError):
             if trial in self.entries:
                 code = self._optimised(name, kinds, self._room.kept(name))
                 self.entries[self.entries.index(trial)] = self._known[kinds] = code
 
     def _name(self, kinds: tuple[Kind, ...]) -> str:
-        """A name for the machine code that no other has; objects may lie otherwise in another Python or NumPy."""
+        """A unique name for the machine code.
+
+        It contains versions, as other versions of Python or NumPy may lay out objects differently.
+        """
         line = cast(Numba, self.py_func).__code__.co_firstlineno
         objects = f"{sys.implementation.cache_tag} {np.__version__}"
         text = f"{self.__module__} {self.__qualname__} {line} {kinds!r} {machine_name()} {objects}"
@@ -180,12 +183,12 @@ class NativeLoop(Generic[Result]):
 
     @cached_property
     def by_numba(self) -> Numba:
-        """The same loop as numba compiles it."""
+        """The same loop compiled by numba."""
         return compiled.loop(self.py_func)
 
     @property
     def _numba_type_(self) -> Numba:
-        """What numba takes it for in a loop that it compiles."""
+        """numba's type for it, in a loop compiled by numba."""
         return self.by_numba._numba_type_
 
     @cached_property
@@ -203,12 +206,15 @@ class NativeLoop(Generic[Result]):
 
 
 def numba_loop(function: Callable[..., Result], **options: object) -> "NumbaLoop[Result]":
-    """A loop over arrays that its caller made, that needs what only numba compiles; kept so that it runs without."""
+    """A loop over arrays that its caller allocated, for code that only numba compiles.
+
+    Cached so that it runs without numba.
+    """
     return NumbaLoop(function, options)
 
 
 class NumbaLoop(NativeLoop[Result]):
-    """A loop that numba compiles, once: its machine code is kept with an entry of our own (docs/adr/0089)."""
+    """A loop compiled once by numba: its machine code is cached with an entry of our own (docs/adr/0089)."""
 
     def __init__(self, function: Callable[..., Result], options: dict[str, object]):
         super().__init__(function)
@@ -216,7 +222,7 @@ class NumbaLoop(NativeLoop[Result]):
 
     @cached_property
     def by_numba(self) -> Numba:
-        """The same loop as numba calls it."""
+        """The same loop as called through numba."""
         return compiled.loop(self.py_func, **self._options)
 
     def _made(self, name: str, kinds: tuple[Kind, ...], quickly: bool = False) -> _Made:
@@ -227,13 +233,13 @@ class NumbaLoop(NativeLoop[Result]):
 
 
 def row_loop(function: Callable[..., Result], written_as: str) -> "RowLoop[Result]":
-    """A loop over the lanes of rows, of which each is a number like every other; `written_as` is its text."""
+    """A loop over the lanes of rows, independent of each other; `written_as` is its source text."""
     vars(function)["written_as"] = written_as
     return RowLoop(function, {"error_model": "numpy"})
 
 
 class RowLoop(NumbaLoop[Result]):
-    """A loop over rows: by our own pass, several lanes a step, where all that it calls is plain; numba's otherwise."""
+    """A loop over rows: vectorised by our own compiler if all it calls is plain, else compiled by numba."""
 
     is_patient = True
 
@@ -252,14 +258,14 @@ class RowLoop(NumbaLoop[Result]):
 
 
 class KeptCode:
-    """Machine code on disk, in the folder of a function's module."""
+    """Cached machine code, in the cache folder of a function's module."""
 
     def __init__(self, function: Callable[..., object], qualname: str):
         self._function = function
         self._stem = f"{function.__module__.rpartition('.')[2]}.{qualname}".replace("<", "_").replace(">", "_")
 
     def code(self, name: str, text: str, table: list[str], make: bool = True) -> Code | None:
-        """The machine code of a text with what its table names; None where none is kept, and none is to be made."""
+        """Machine code of an IR text, with the names of its table; None if it is not cached and `make` is false."""
         with compiled.counted():
             try:
                 made = self.kept(name)
@@ -271,9 +277,9 @@ class KeptCode:
                 return None
 
     def addresses(self, texts: dict[str, str], make: bool) -> dict[str, int]:
-        """Where functions lie that only machine code calls, by name, of those that are kept or, with `make`, of all.
+        """Addresses of functions that only machine code calls, by name: of those in the cache or, with `make`, of all.
 
-        Each is the only one of its text that can be seen from outside.
+        Each function is the only exported symbol of its text.
         """
         with compiled.counted():
             try:
@@ -290,14 +296,14 @@ class KeptCode:
         return None if made is None else made.code
 
     def path(self, name: str, suffix: str = SUFFIX) -> Path | None:
-        """Where machine code of some name lies, or will; None where nothing is kept."""
+        """The cache file of machine code with some name; None without a cache."""
         if not compiled.folder():
             return None
         room = RoomFolder(self._function, compiled.folder(), compiled._PACKAGE)
         return Path(room.get_cache_path(), f"{self._stem}-{room.get_disambiguator()}.{name}{suffix}")
 
     def kept(self, name: str) -> _Made | None:
-        """What is kept; None where nothing is, or it is damaged."""
+        """The cached machine code; None if it is missing or damaged."""
         path = self.path(name)
         with suppress(OSError, ValueError, KeyError, TypeError):
             data = path.read_bytes() if path else b""
@@ -307,7 +313,10 @@ class KeptCode:
         return None
 
     def kept_or_made(self, name: str, make: Callable[[], _Made]) -> _Made:
-        """Compile it, unless another process does: then what it keeps is taken."""
+        """Compile it and write it to the cache, unless another process does at the same time.
+
+        Then load what that writes.
+        """
         path = self.path(name, ".lock")
         if path is None:
             return make()

@@ -1,8 +1,8 @@
-"""What a processing element (PE) works on and does: tensor handles, the table of operations, the commands.
+"""What a processing element (PE) works on and executes: tensor handles, the table of operations, the commands.
 
-A handle names a value in scratch or HBM; it is not an array. Operators on handles go to the context of the kernel that
-is running, found through `running_context`: the one context variable of the project, so that handles which a kernel
-builds itself work like those `tl` made.
+A handle names a value in scratch or HBM; it is not an array. Operators on handles call the context of the running
+kernel, found through `running_context`. It is the only context variable of the project, so that handles which a kernel
+builds itself work like those made by `tl`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from kernbench.common.dtypes import ITEMSIZE, dtype_name
 from kernbench.common.errors import KernelError
 
-# frames of this module are never the kernel's own line
+# frames of this module are never taken for the kernel's own line
 __kernbench_internal__ = True
 
 running_context: ContextVar[Any] = ContextVar("kernbench_running_context", default=None)
 _running = running_context.get
 
-# what an operator takes beside a handle
+# the other operand of an operator on a handle
 Operand: TypeAlias = "TensorHandle | float | np.number | np.bool_"
 
 SCRATCH = "scratch"
@@ -33,28 +33,28 @@ HBM = "hbm"
 
 
 def _checked_dtype(dtype: object) -> str:
-    """The element type's name; inside a kernel a wrong one is reported at the kernel's line."""
+    """The element type's name; inside a kernel an unknown one is reported at the kernel's line."""
     context = running_context.get()
     return dtype_name(dtype) if context is None else str(context._dtype(dtype))
 
 
 class Operators(Protocol):
-    """What a context does for the operators and methods of handles."""
+    """The part of a context that operators and methods of handles call."""
 
     def _binary(self, op: str, a: object, b: object) -> TensorHandle: ...
 
     def _unary(self, op: str, value: object) -> TensorHandle: ...
 
     def index(self, input: TensorHandle, items: object) -> TensorHandle:
-        """A view of a part."""
+        """A view of a part of a value."""
         ...
 
     def value_of(self, input: TensorHandle) -> float | int | bool:
-        """The one element, read back."""
+        """The value of a one-element handle, read back."""
         ...
 
     def cast(self, input: TensorHandle, dtype: object, rounding: str | None, bitcast: bool) -> TensorHandle:
-        """Rounded to another type, or its bits under that."""
+        """Round to another type or, with `bitcast`, reinterpret the bits."""
         ...
 
     def reshape(self, input: TensorHandle, *shape: object) -> TensorHandle:
@@ -62,14 +62,14 @@ class Operators(Protocol):
         ...
 
     def trans(self, input: TensorHandle, *dims: object) -> TensorHandle:
-        """The axes in another order."""
+        """Permute the axes."""
         ...
 
     def _fail(self, kind: str, message: str, hint: str) -> NoReturn: ...
 
 
 def _context(handle: TensorHandle) -> Operators:
-    """The context an operator works in: the running kernel's, else the one that made the handle."""
+    """The context of an operator: that of the running kernel, else the one that made the handle."""
     context: Operators | None = running_context.get()
     if context is None and handle.block.pool is not None:
         context = handle.block.pool.context
@@ -83,7 +83,7 @@ def _context(handle: TensorHandle) -> Operators:
 
 
 class NoBlock:
-    """Stands for the missing allocation of a handle that names no live scratch memory; never released."""
+    """Null object for the scratch allocation of a handle that has none; never released."""
 
     def __init__(self) -> None:
         self.pool = None
@@ -98,10 +98,10 @@ NO_BLOCK = NoBlock()
 
 @dataclass(init=False, eq=False, repr=False)
 class TensorHandle:
-    """A value of `shape` and `dtype` at byte address `addr` of `space`; `data` is its array where the run carries data.
+    """A value of `shape` and `dtype` at byte address `addr` of `space`; `data` is its array if the run carries data.
 
-    Kernels may build their own, as views of memory another handle occupies: the view sees the bytes at `addr`, keeps
-    that memory alive, and costs no command. `pinned` memory is never given back before the kernel returns.
+    Kernels may build their own handles, as views of memory that another handle occupies: the view aliases the bytes at
+    `addr`, keeps that memory alive, and costs no command. `pinned` memory is never freed before the kernel returns.
     """
 
     id: object
@@ -113,8 +113,8 @@ class TensorHandle:
     space: str
     pinned: bool
 
-    # block: the scratch allocation behind the handle; number and type: its rows in the recording's tables;
-    # strides: in elements, None when row-major without gaps
+    # block: the scratch allocation of the handle; number and type: its rows in the recording's tables; strides: in
+    # elements, None when row-major and contiguous
     __slots__ = (
         "addr", "block", "data", "dtype", "id", "nbytes", "number", "pinned", "shape", "space", "strides", "type",
     )  # fmt: skip
@@ -159,7 +159,7 @@ class TensorHandle:
         return replace(self)
 
     def __deepcopy__(self, memo: dict[int, object]) -> TensorHandle:
-        """Another handle on the same memory: states that hold values can be copied (`dataclasses.asdict`)."""
+        """Another handle on the same memory, so that dataclasses with handles can be copied (`dataclasses.asdict`)."""
         return replace(self)
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ class TensorHandle:
 
     @property
     def where(self) -> Any:
-        """The kernel line whose command made this value (a `Place`), None for a handle nobody computed."""
+        """The source location of the command that made this value (a `Place`), None for a handle nobody computed."""
         pool = self.block.pool
         return None if pool is None else pool.place_of(self)
 
@@ -185,7 +185,7 @@ class TensorHandle:
         """Number of elements."""
         return prod(self.shape)
 
-    # Operators: each is one row of OPERATIONS, carried out by the running context.
+    # Operators: each is one row of OPERATIONS, executed by the running context.
     def __add__(self, other: Operand) -> TensorHandle:
         return (_running() or _context(self))._binary("add", self, other)
 
@@ -302,7 +302,7 @@ class TensorHandle:
         return _context(self).value_of(self)
 
     def to(self, dtype: object, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> TensorHandle:
-        """Rounded to `dtype`; the same bits under that type with `bitcast`."""
+        """Rounded to `dtype`; with `bitcast`, the same bits reinterpreted."""
         return _context(self).cast(self, dtype, fp_downcast_rounding, bitcast)
 
     def reshape(self, *shape: object) -> TensorHandle:
@@ -318,11 +318,11 @@ class TensorHandle:
         """The last two axes swapped; no command."""
         return _context(self).trans(self)
 
-    # numpy scalars on the left must leave the operator to __radd__ and friends
+    # with a NumPy scalar on the left, NumPy must defer to __radd__ and its kin
     __array_ufunc__ = None
 
 
-# operations of `tl` that may be written behind their first operand, as in Triton
+# operations of `tl` that are also methods of their first operand, as in Triton
 METHODS = (
     "abs", "argmax", "argmin", "associative_scan", "broadcast_to", "cast", "cdiv", "ceil", "cos", "cumprod", "cumsum",
     "erf", "exp", "exp2", "expand_dims", "fdiv", "flip", "floor", "gather", "histogram", "log", "log2", "max", "min",
@@ -366,7 +366,7 @@ for _name, (_what, _instead) in _NOT_OPERATORS.items():
 
 
 def bare_handle(number: int, address: int, shape: tuple[int, ...], dtype: str, space: str) -> TensorHandle:
-    """A handle that only describes: made from a recording, tied to no memory and no context."""
+    """A handle that only describes a value of a recording; it has no memory and no context."""
     handle = object.__new__(TensorHandle)
     handle.block, handle.data, handle.strides, handle.pinned = NO_BLOCK, None, None, False
     handle.id = handle.number = number
@@ -378,7 +378,7 @@ def bare_handle(number: int, address: int, shape: tuple[int, ...], dtype: str, s
 
 @dataclass(frozen=True)
 class Operation:
-    """One row of the operation table: which engine carries it out and what its work is counted in."""
+    """A row of the operation table: the engine that executes it, and the unit in which its work is counted."""
 
     name: str
     engine: str
@@ -416,14 +416,14 @@ OPERATION_NAMES: tuple[str, ...] = tuple(OPERATIONS)
 
 @dataclass(frozen=True, eq=False)
 class PeCommand:
-    """One command a PE dispatched; `where` is the kernel line that made it."""
+    """A command that a PE dispatched; `where` is the kernel line that issued it."""
 
     op: str
     where: Any
 
     @property
     def engine(self) -> str:
-        """The engine that carries it out."""
+        """The engine that executes it."""
         return OPERATIONS[self.op].engine
 
 
@@ -461,7 +461,7 @@ class GemmCmd(PeCommand):
 
     @property
     def k(self) -> int:
-        """Length of the sum."""
+        """Length of the reduction."""
         return self.a.shape[-1]
 
     @property
@@ -472,7 +472,7 @@ class GemmCmd(PeCommand):
 
 @dataclass(frozen=True, eq=False)
 class MathCmd(PeCommand):
-    """One pass of the MATH engine over `operands`; scalars are not listed. `axis` is the reduced one, if any."""
+    """One pass of the MATH engine over `operands`; scalars are not listed. `axis` is the reduced axis, if any."""
 
     operands: tuple[TensorHandle, ...]
     out: TensorHandle

@@ -1,8 +1,9 @@
-"""Compiled loops in one file, for other machines of the same type: export, import, and what lies here.
+"""Export and import of compiled loops as one file, for other machines of the same type, and a list of the cache.
 
-What is kept is code: whoever imports a file runs what its maker put there. So nothing of a file is looked into beyond
-names and sums before it is used, and the sums show damage, not intent; a digest that came another way shows who made
-it. A file of another type of machine is refused: its loops would not be found here, but would take the room.
+The cache holds machine code: whoever imports a file runs what its author put there. So nothing of a file is used before
+its names and checksums are checked. The checksums show damage, not intent; to know who made a file, compare a digest
+that came through another channel. A file of another type of machine is refused: its loops would never be used, but
+would take space.
 """
 
 import json
@@ -27,24 +28,23 @@ from kernbench.common.native_loops import SUFFIX
 _FORMAT = 1
 _LIST = "kernbench-cache.json"
 _INDEX, _CODE = ".nbi", ".nbc"
-# a loop of our own compiler is one file
-# a room as its folder is named, and a file of one loop in it
+# a loop compiled by us is one file
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,150}/[A-Za-z0-9_][A-Za-z0-9_.\-]{0,200}(?:\.nbi|\.nbc|\.loop)")
-# bytes of a list of files, and of all files together: more is nobody's cache
+# limits in bytes for the list of files, and for all files together: no real cache is larger
 _LONGEST_LIST = 2**24
 _MOST = 2**31
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept: loops with the bytes of all their versions, by name, in a folder."""
+    """The content of the cache folder: loops by name, with the bytes of all their versions."""
 
     folder: Path
     loops: dict[str, int]
 
 
 def machine_type() -> dict[str, str]:
-    """What has to be the same for compiled loops to be of use: processor, what compiles, and our own sources."""
+    """What must match for compiled loops to be usable: processor, compiler versions, and our own sources."""
     triple, cpu, features = machine_name().split(" ", 2)
     features = sha256(features.encode()).hexdigest()[:12]
     sources = compiled.version(*compiled.ROOMS)
@@ -52,7 +52,7 @@ def machine_type() -> dict[str, str]:
 
 
 def kept() -> Kept:
-    """What is kept for this version of kernbench."""
+    """The content of the cache for this version of kernbench."""
     folder = _folder()
     loops: dict[str, int] = {}
     for path in _files(folder):
@@ -62,7 +62,7 @@ def kept() -> Kept:
 
 
 def export(target: Path) -> str:
-    """Write all loops that are kept to a file; gives its digest. The file appears whole or not at all."""
+    """Write all cached loops to a file, atomically; returns its digest."""
     folder = _folder()
     files = {f"{path.parent.name}/{path.name}": path.read_bytes() for path in _files(folder)}
     if not files:
@@ -77,10 +77,10 @@ def export(target: Path) -> str:
 
 
 def bring(source: Path, digest: str | None = None) -> tuple[int, int]:
-    """Keep the loops of a file that `export` wrote, but for versions that are kept already; gives how many loops had a
-    new one, and how many had none: together those that `export` counted.
+    """Import the loops of a file written by `export`, except versions already in the cache.
 
-    `digest` is that of the whole file, from whom it is known who made it.
+    Returns the number of loops with a new version, and of those without; together they are the loops that `export`
+    counted. `digest` is the expected digest of the whole file, by which its author is known.
     """
     folder = _folder()
     data = _read(source)
@@ -101,10 +101,10 @@ def bring(source: Path, digest: str | None = None) -> tuple[int, int]:
 
 
 def clear(all_versions: bool = False) -> int:
-    """Remove what is kept, of this version or of all; gives the bytes that were removed."""
+    """Remove the cache of this version or of all; returns the bytes freed."""
     folder = _folder()
     freed = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    # a process that has begun with the folder may write into it again
+    # keep the folder itself: a running process may write into it again
     for path in folder.iterdir():
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     if all_versions:
@@ -132,20 +132,20 @@ def _folder() -> Path:
 
 
 def _loop_of(file: str) -> str:
-    """The name of the loop that a file is a version of, or a part of one."""
+    """The name of the loop that a cache file belongs to."""
     room, _, name = file.partition("/")
     return f"{room}.{name.split('-')[0]}"
 
 
 def _files(folder: Path) -> list[Path]:
-    """Code first, then the tables that name it: who finds a table finds its code."""
+    """Cache files, code before index files: a process that finds an index also finds its code."""
     found = [path for path in folder.glob("*/*") if _NAME.fullmatch(f"{path.parent.name}/{path.name}")]
     return sorted(found, key=lambda path: (path.suffix == _INDEX, path))
 
 
 @contextmanager
 def _appearing(target: Path) -> Iterator[Path]:
-    """A file beside the target, which takes its name at the end."""
+    """A temporary file beside the target, renamed to it at the end."""
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
         os.close(handle)
@@ -159,7 +159,7 @@ def _appearing(target: Path) -> Iterator[Path]:
 
 
 def _listed(source: Path, archive: zipfile.ZipFile) -> dict[str, str]:
-    """The files of an archive with their sums, once it is known that they are of this type of machine."""
+    """The files of an archive with their checksums, after a check that they are for this type of machine."""
     sizes = {info.filename: info.file_size for info in archive.infolist()}
     if sizes.get(_LIST, _LONGEST_LIST) >= _LONGEST_LIST:
         raise CacheError(f"{source} is no file of kernbench cache export: it has no {_LIST}")
@@ -194,7 +194,7 @@ def _check_machine(source: Path, made_for: dict[str, object]) -> None:
 
 
 def _unpack(source: Path, archive: zipfile.ZipFile, name: str, expected: str, apart: Path) -> None:
-    """Write one file of an archive into a folder of its own, if it is what the list says."""
+    """Extract one file of an archive into a temporary folder, if its checksum matches."""
     try:
         data = archive.read(name)
     except KeyError:
@@ -207,8 +207,9 @@ def _unpack(source: Path, archive: zipfile.ZipFile, name: str, expected: str, ap
 
 
 def _move_in(sums: dict[str, str], apart: Path, folder: Path) -> tuple[int, int]:
-    """Move the versions of loops that are not kept yet to where they are; of each its code first, then the table that
-    names it. Gives how many loops had one, and how many had none.
+    """Move the versions that are not in the cache yet into it, code before the index that names it.
+
+    Returns the number of loops with a new version, and of those without.
     """
     alone = [name for name in sums if name.endswith(SUFFIX)]
     new = [name for name in alone if not (folder / name).exists()]

@@ -1,7 +1,7 @@
-"""Loops over arrays as machine code, from the plain part of Python that they are written in.
+"""Compiles loops over arrays to machine code, from a subset of Python.
 
-numba takes most of its time for what these loops have not: objects, exceptions, containers, overloads. They are
-arithmetic on numbers and elements of arrays, with `if`, `for` over a range, `while`, tuples and calls of each other.
-For that little, one pass over the syntax tree writes the text of LLVM's language, with numba's types and conversions,
-and LLVM makes machine code of it once. What is not of this plain part is left to numba (docs/adr/0076).
+numba spends most of its time on features these loops do not use: objects, exceptions, containers, overloads. The subset
+("plain" Python) is arithmetic on numbers and array elements, with `if`, `for` over a range, `while`, tuples, and calls
+of other such functions. One pass over the syntax tree emits LLVM IR with numba's types and conversions, and LLVM
+compiles it once. Anything else is left to numba (docs/adr/0076).
 """

@@ -1,8 +1,8 @@
-"""A loop that numba has compiled, as a function of our own convention: it can be called, and kept, without numba.
+"""Adapts a loop compiled by numba to our own calling convention, so that it can be called and cached without numba.
 
-numba passes an array as seven things, and returns a status beside what a function gives; ours are passed as `kinds`
-says. What numba made is taken only if it is as expected in every respect: the types of its parameters, that it gives
-nothing, and that there is nothing it could raise. So a numba that does this otherwise costs time, and nothing else.
+numba passes an array as seven values and returns a status code; our functions take arguments as in `kinds`. The adapter
+checks numba's function in every respect: its parameter types, that it returns nothing, and that it cannot raise. So if
+another version of numba does this differently, only time is lost.
 """
 
 import re
@@ -11,15 +11,15 @@ from kernbench.common.native.kinds import Array, Kind, NotPlain, Record, Value, 
 from kernbench.common.native.writer import Writer
 
 _PARAMETER = re.compile(r"^(ptr|i\d+|float|double)\b")
-# brackets of attributes of parameters hold commas: captures(none), range(i32 0, 2)
+# the brackets of parameter attributes contain commas: captures(none), range(i32 0, 2)
 _BRACKETS = re.compile(r"\([^()]*\)")
 
 
 def adapter(text: str, called: str, kinds: tuple[Kind, ...], name: str) -> str:
-    """A function `name` of kinds of arguments that calls numba's function `called` of a module's text."""
+    """IR of a function `name` with our convention, which calls numba's function `called` of module `text`."""
     out = Writer()
     out.label("entry")
-    # the status and the exception of a function that gives and raises nothing
+    # pointers for the return value and the exception, which this function never sets
     given, raised = out.put("alloca ptr"), out.put("alloca ptr")
     out.do(f"store ptr null, ptr {given}")
     out.do(f"store ptr null, ptr {raised}")
@@ -30,9 +30,9 @@ def adapter(text: str, called: str, kinds: tuple[Kind, ...], name: str) -> str:
         ours += [f"{code} {leaf}" for code, leaf in zip(codes(kind), leaves, strict=True)]
         passed += _passed(out, Value(kind, tuple(leaves)))
     _check(text, called, [code for code, _ in passed])
-    # it has nothing to raise; if it did, the loop would not end in silence
+    # it cannot raise; if it did after all, the error would not be lost
     status = out.put(f"call i32 @{called}({', '.join(f'{code} {leaf}' for code, leaf in passed)})")
-    # numba says -2 where nothing is given back
+    # numba's status for "returned None" is -2
     nothing = out.put(f"icmp eq i32 {status}, -2")
     out.do(f"store i32 {out.put(f'select i1 {nothing}, i32 0, i32 {status}')}, ptr @failed")
     out.leave("ret void")
@@ -42,19 +42,19 @@ def adapter(text: str, called: str, kinds: tuple[Kind, ...], name: str) -> str:
 
 
 def _passed(out: Writer, value: Value) -> list[tuple[str, str]]:
-    """What numba takes for an argument: of a tuple what it takes for its items."""
+    """The values that numba expects for an argument; for a tuple, those of its items."""
     kind = value.kind
     if isinstance(kind, Array):
         return _array(out, kind, list(value.leaves))
     if isinstance(kind, Record):
         return [pair for item in parts(value) for pair in _passed(out, item)]
-    # a truth value is a byte
+    # numba passes a boolean as a byte
     leaf = out.put(f"zext i1 {value.leaves[0]} to i8") if kind.form == "b" else value.leaves[0]
     return [(kind.stored, leaf)]
 
 
 def _array(out: Writer, kind: Array, leaves: list[str]) -> list[tuple[str, str]]:
-    """What owns it (nothing that is counted), its elements and their bytes, its address, lengths and strides."""
+    """numba's array: meminfo and parent (null), item count, item size, address, lengths and strides."""
     address, *rest = leaves
     lengths, strides = rest[: kind.ndim], rest[kind.ndim :]
     size = "1"
@@ -70,7 +70,7 @@ def _array(out: Writer, kind: Array, leaves: list[str]) -> list[tuple[str, str]]
 
 
 def _check(text: str, called: str, expected: list[str]) -> None:
-    """Whether numba's function is one that is called like this, gives nothing and raises nothing."""
+    """Check that numba's function takes these parameters, returns nothing and raises nothing."""
     pattern = rf"^define [^@\n]*\bi32 @{re.escape(called)}\((.*)\)[^()\n]*\{{$"
     found = re.search(pattern, text, re.MULTILINE)
     if not found:
@@ -82,6 +82,6 @@ def _check(text: str, called: str, expected: list[str]) -> None:
     kinds = [match[1] if (match := _PARAMETER.match(one)) else one for one in listed]
     if kinds != expected:
         raise NotPlain(f"{called} has the parameters {kinds}, not {expected}")
-    # what it raises lies in the module, pickled
+    # exceptions are stored in the module, pickled
     if "%excinfo" not in listed[1] or "picklebuf" in text:
         raise NotPlain(f"{called} raises exceptions")

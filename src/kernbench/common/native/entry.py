@@ -1,9 +1,10 @@
-"""How Python calls a loop: a C function that looks at its arguments, runs the loop without Python's lock, and gives
-back what it returns; or says that it was compiled for other arguments.
+"""The entry of a loop: a C function that Python calls. It unpacks the arguments and runs the loop without the GIL.
 
-Objects are read where CPython and NumPy have kept them for many versions; `layout_is_known` says whether they do here.
-Addresses of types and of Python's functions differ between processes, and stand in a table that is filled when the
-machine code is loaded.
+It returns the result, or NotImplemented if the loop was compiled for other argument kinds.
+
+Object fields are read at fixed offsets, where CPython and NumPy have kept them for many versions; `layout_is_known`
+checks them on this installation. Addresses of types and of Python's C functions differ between processes. They come
+from a table that is filled in when the machine code is loaded.
 """
 
 import ctypes
@@ -34,12 +35,12 @@ from kernbench.common.native.kinds import (
 )
 from kernbench.common.native.writer import Writer
 
-# bytes from the begin of an object: of any, of a number of NumPy, of a tuple, of an array. From Python 3.14 on a tuple
-# has its hash before its items
+# offsets in bytes: of the type in any object, the value in a NumPy scalar, the size and items in a tuple, the fields of
+# an array. From Python 3.14 on a tuple stores its hash before its items
 _TYPE, _NUMBER, _SIZE, _ITEMS = 8, 16, 16, tuple.__basicsize__
 _DATA, _NDIM, _LENGTHS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
 _PACKED, _ALIGNED = 0x1, 0x100
-# and of NumPy's description of a type of numbers: the character of its byte order, the number of the type
+# and in a NumPy dtype: its byte-order character, its type number
 _ORDER, _TYPE_NUMBER = 26, 28
 _FUNCTIONS = (
     "PyLong_AsLongLongAndOverflow",
@@ -69,7 +70,7 @@ _OBJECTS: dict[str, object] = {
 
 @cache
 def layout_is_known() -> bool:
-    """Whether objects lie in memory as they are read here."""
+    """Whether the layout of objects in memory is the one read here."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or sys.byteorder != "little":
         return False
     probe = np.arange(6, dtype=np.int32).reshape(2, 3)[:, :2]
@@ -95,14 +96,14 @@ def layout_is_known() -> bool:
 
 
 def begin_of(array: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> int:
-    """Where the first element of an array lies, by the quickest way there is."""
+    """The address of an array's first element, by the fastest way available."""
     if layout_is_known():
         return ctypes.c_int64.from_address(id(array) + _DATA).value
     return int(array.ctypes.data)
 
 
 def _is_described(dtype: np.dtype[np.generic]) -> bool:
-    """Whether a description has its byte order and its number where they are read."""
+    """Whether a dtype has its byte order and type number at the expected offsets."""
     order = ctypes.c_char.from_address(id(dtype) + _ORDER)
     number = ctypes.c_int32.from_address(id(dtype) + _TYPE_NUMBER)
     return order.value == dtype.byteorder.encode() and number.value == dtype.num
@@ -129,7 +130,7 @@ def kind_of(given: object) -> Kind:
 
 
 def as_named(given: object) -> object:
-    """An argument with the types that a loop looks for: NumPy has several of the same size."""
+    """An argument with the canonical dtypes of its kinds: NumPy has several types of the same size."""
     if isinstance(given, tuple):
         items = [as_named(item) for item in given]
         make = cast(Callable[..., object], type(given))
@@ -145,14 +146,14 @@ def as_named(given: object) -> object:
 
 
 class Entry:
-    """The text of a loop's entry for one list of arguments, and what its table has to hold.
+    """IR of a loop's entry for one list of argument kinds, and the names of its table.
 
-    It is translated as it stands. To optimise it takes LLVM a quarter of the time that a loop takes to compile, and
-    would make a call faster by some hundredths of a microsecond.
+    It is compiled without optimisation: optimising it would take LLVM a quarter of the loop's compile time, and save
+    some hundredths of a microsecond a call.
     """
 
     def __init__(self, name: str, called: str, kinds: tuple[Kind, ...], result: Kind, exact: bool = False):
-        """`exact`: arrays without gaps are not taken for ones with gaps, for which loops are slower."""
+        """`exact`: a contiguous array does not match a strided kind, whose loop would be slower."""
         self.names: list[str] = []
         self._exact = exact
         self._out = Writer()
@@ -176,20 +177,20 @@ class Entry:
         self.text = f"{head}define ptr @{name}({parameters}) nounwind noinline optnone {{\n{body}\n}}\n"
 
     def _entry(self, name: str) -> str:
-        """Something of the table."""
+        """Load an entry of the table."""
         if name not in self.names:
             self.names.append(name)
         address = self._out.put(f"getelementptr ptr, ptr @{self._table}, i64 {self.names.index(name)}")
         return self._out.put(f"load ptr, ptr {address}")
 
     def _object(self, name: str) -> str:
-        """An object of the table that is given away."""
+        """An object of the table as a new reference."""
         found = self._entry(name)
         self._out.do(f"call void {self._entry('Py_IncRef')}(ptr {found})")
         return found
 
     def _expect(self, truth: str) -> None:
-        """Go on where something holds; the loop is for other arguments where it does not."""
+        """Continue if `truth` holds; otherwise return NotImplemented."""
         held = self._out.name("held")
         self._out.fork(truth, held, "miss")
         self._out.label(held)
@@ -201,7 +202,7 @@ class Entry:
         return self._out.put(f"icmp eq ptr {self._field(of, _TYPE)}, {self._entry(name)}")
 
     def _read(self, given: str, kind: Kind, overflow: str) -> list[str]:
-        """The parts of an argument, if it is of the kind that is expected."""
+        """The leaves of an argument, after a check of its kind."""
         if isinstance(kind, Array):
             return self._array(given, kind)
         if isinstance(kind, Record):
@@ -214,7 +215,7 @@ class Entry:
     def _array(self, given: str, kind: Array) -> list[str]:
         out = self._out
         self._expect(self._is(given, "ndarray"))
-        # compared by what they say: an array that was pickled (a kept kernel's) has a description of its own
+        # compared by content: an unpickled array, as of a cached kernel, has a dtype object of its own
         wanted_type, dtype = self._entry(f"dtype {numpy_type(kind.item).str[1:]}"), self._field(given, _DTYPE)
         for offset, code in ((_TYPE_NUMBER, "i32"), (_ORDER, "i8")):
             pair = (self._field(dtype, offset, code), self._field(wanted_type, offset, code))
@@ -231,7 +232,7 @@ class Entry:
         return leaves
 
     def _number(self, given: str, kind: Scalar, overflow: str) -> str:
-        """A number of Python or, where it is not, of NumPy."""
+        """A Python number or, failing that, a NumPy scalar."""
         out = self._out
         mine, other, both = out.name("mine"), out.name("other"), out.name("both")
         python = {INT: "int", TRUTH: "bool", FLOAT: "float"}.get(kind)
@@ -289,7 +290,7 @@ class Entry:
         out.leave(f"ret ptr {self._boxed(Value(result, found_parts))}")
 
     def _boxed(self, value: Value) -> str:
-        """An object of Python that holds a value."""
+        """A Python object for a value."""
         out, kind = self._out, value.kind
         if isinstance(kind, Array):
             raise NotPlain("a loop that gives an array")
@@ -317,7 +318,7 @@ _TEXTS: dict[str, ctypes.Array[ctypes.c_char]] = {}
 
 
 def address_of(name: str) -> int:
-    """The address of something that a table names."""
+    """The address of an object, function, type or text that the table names."""
     if name in _OBJECTS:
         return id(_OBJECTS[name])
     if name in _FUNCTIONS:

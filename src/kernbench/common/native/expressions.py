@@ -1,4 +1,4 @@
-"""Expressions of a loop: each node of the syntax tree as something that is known, or that is computed."""
+"""Expressions of a loop: compiles each syntax-tree node to a constant or to a computed value."""
 
 import ast
 import math
@@ -50,7 +50,7 @@ _BUILT_IN: dict[str, object] = {
     "range": range,
     "abs": abs,
 }
-# functions of numbers with fractions, all of one kind, that give one of it
+# floating-point functions; arguments and result have the same type
 _OF_FRACTIONS: dict[object, str] = {
     np.ceil: "ceil",
     np.floor: "floor",
@@ -62,7 +62,7 @@ _OF_FRACTIONS: dict[object, str] = {
 
 
 class Callee(Protocol):
-    """A function of the module: its name there, and what it gives; nothing is an empty tuple."""
+    """A compiled function of the module: its name and its result kind (an empty tuple for no result)."""
 
     @property
     def name(self) -> str:
@@ -70,21 +70,21 @@ class Callee(Protocol):
 
     @property
     def result(self) -> Kind:
-        """What it gives."""
+        """The kind of its result."""
 
 
 class Functions(Protocol):
-    """Where functions that loops call are found."""
+    """Compiles the functions that loops call, and stores constant tables."""
 
     def called(self, function: Function, kinds: tuple[Kind | Static, ...], apart: bool = False) -> Callee:
-        """The function for arguments of these kinds; one that is `apart` is never copied into its callers."""
+        """The function compiled for arguments of these kinds; with `apart` it is never inlined."""
 
     def table(self, numbers: NDArray[np.generic]) -> str:
-        """Where numbers lie that are known."""
+        """The symbol of a table of constants."""
 
 
 class Expressions:
-    """Writes expressions of one function, whose names are found in its variables or among its globals."""
+    """Compiles the expressions of one function; a name is a variable, or a global in `known`."""
 
     def __init__(self, functions: Functions, known: Mapping[str, object]):
         self.out = Writer()
@@ -92,22 +92,22 @@ class Expressions:
         self._known = known
         self.kinds: dict[str, Kind] = {}
         self.statics: dict[str, Static] = {}
-        # what a function has beside its variables on the stack
+        # allocas of the function besides its variables
         self.rooms: list[str] = []
 
     def expression(self, node: ast.expr) -> Known:
-        """Any expression."""
+        """Compile any expression."""
         how = getattr(self, f"_{type(node).__name__.lower()}", None)
         if how is None:
             raise NotPlain(f"{type(node).__name__} in line {node.lineno}")
         return cast(Known, how(node))
 
     def value(self, node: ast.expr) -> Value:
-        """An expression as something that is computed."""
+        """Compile an expression to a computed value."""
         return self.computed(self.expression(node))
 
     def computed(self, given: Known) -> Value:
-        """What is known is written as numbers."""
+        """Turns constants into values."""
         if isinstance(given, Value):
             return given
         if isinstance(given.value, tuple):
@@ -115,7 +115,7 @@ class Expressions:
         return self.out.number(given.value)
 
     def _index(self, value: Value) -> tuple[str, bool]:
-        """A whole number for an index, and whether it may be below zero, which counts from the end."""
+        """An integer index, and whether it may be negative, which counts from the end."""
         kind = number_kind(value)
         if kind.form not in "iu":
             raise NotPlain(f"an index of {kind}")
@@ -123,7 +123,7 @@ class Expressions:
         return leaf, kind.form == "i" and (not leaf.isdigit())
 
     def branch(self, node: ast.expr, yes: str, no: str) -> None:
-        """Go on at one of two labels, as a condition says."""
+        """Branch to `yes` or `no` depending on a condition, with short-circuit evaluation."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             self.branch(node.operand, no, yes)
         elif isinstance(node, ast.BoolOp):
@@ -139,37 +139,37 @@ class Expressions:
             self.out.fork(self.out.truth(self.value(node)), yes, no)
 
     def load(self, address: str, item: Scalar) -> Value:
-        """A number from memory."""
+        """Load a number."""
         found = self.out.put(f"load {item.stored}, ptr {address}")
         return Value(item, (self.out.put(f"trunc i8 {found} to i1") if item == TRUTH else found,))
 
     def save(self, value: Value, address: str, item: Scalar) -> None:
-        """A number to memory."""
+        """Store a number."""
         leaf = self.out.cast(value, item)
         if item == TRUTH:
             leaf = self.out.put(f"zext i1 {leaf} to i8")
         self.out.do(f"store {item.stored} {leaf}, ptr {address}")
 
     def element(self, node: ast.Subscript) -> tuple[str, Scalar]:
-        """Where an element of an array lies."""
+        """The address of an array element."""
         array = self.value(node.value)
         return self.address(array, [self.value(index) for index in _indices(node)])
 
     def address(self, array: Value, indices: list[Value]) -> tuple[str, Scalar]:
-        """Where the element at some indices lies."""
+        """The address of the element at some indices."""
         found = self._inside(array, indices)
         if not isinstance(found.kind, Array) or found.kind.ndim:
             raise NotPlain("an assignment to several elements")
         return found.leaves[0], found.kind.item
 
     def read(self, array: Value, indices: list[Value]) -> Value:
-        """An element of an array, or an array of the dimensions that are left."""
+        """An element of an array, or a subarray if there are fewer indices than dimensions."""
         found = self._inside(array, indices)
         assert isinstance(found.kind, Array)
         return found if found.kind.ndim else self.load(found.leaves[0], found.kind.item)
 
     def _inside(self, array: Value, indices: list[Value]) -> Value:
-        """What an array holds at its first indices: an array with less dimensions, or with none."""
+        """The subarray at the first indices, down to zero dimensions."""
         kind = array.kind
         if not isinstance(kind, Array) or len(indices) > kind.ndim:
             raise NotPlain(f"an index of {kind}")
@@ -257,7 +257,7 @@ class Expressions:
         raise NotPlain(f"an item of {owner.value!r}")
 
     def _from_on(self, array: Value, part: ast.Slice) -> Value:
-        """`array[first:]`."""
+        """Compile `array[first:]`."""
         kind, out = array.kind, self.out
         if not isinstance(kind, Array) or not kind.packed or not kind.ndim or part.upper or part.step or not part.lower:
             raise NotPlain(f"a part of {kind}")
@@ -273,7 +273,7 @@ class Expressions:
         return Value(kind, (address, out.put(f"sub i64 {length}, {first}"), *others))
 
     def one_of(self, of: Value, number: Value) -> Value:
-        """An item of a tuple of things of one kind, by a number that is known only when it runs."""
+        """An item of a tuple of items of the same kind, by an index known only at run time."""
         items = parts(of)
         if len({item.kind for item in items}) != 1:
             raise NotPlain("an item of a tuple of several kinds, by a number that is known only when it runs")
@@ -309,11 +309,11 @@ class Expressions:
         if isinstance(node.op, ast.Invert) and kind == TRUTH:
             return Value(TRUTH, (self.out.put(f"xor i1 {value.leaves[0]}, true"),))
         if isinstance(node.op, ast.USub) and kind.form == "f":
-            # zeros have signs
+            # subtract from -0.0, so that the sign of zero is right
             return Value(kind, (self.out.put(f"fsub {kind.code} -0.0, {value.leaves[0]}"),))
         if isinstance(node.op, ast.UAdd) or kind.form not in "iu":
             raise NotPlain(f"{type(node.op).__name__} of {kind}")
-        # numba computes it with the bits that the number has, and widens the result
+        # numba computes it in the operand's own width, then widens the result
         text = f"sub {kind.code} 0, {value.leaves[0]}"
         if isinstance(node.op, ast.Invert):
             text = f"xor {kind.code} {value.leaves[0]}, -1"
@@ -347,7 +347,7 @@ class Expressions:
         return self._either(lambda yes, no: self.out.fork(self.out.truth(one), yes, no), then, otherwise)
 
     def _truths(self, node: ast.BoolOp) -> bool:
-        """Whether all that is joined by and/or are truth values."""
+        """Whether all operands of and/or are booleans."""
         return all(self.out.tried(partial(self.value, item)).kind == TRUTH for item in node.values)
 
     def _ifexp(self, node: ast.IfExp) -> Known:
@@ -357,7 +357,7 @@ class Expressions:
     def _either(
         self, test: Callable[[str, str], None], then: Callable[[], Value], otherwise: Callable[[], Value]
     ) -> Value:
-        """One of two values, as a condition says."""
+        """One of two values, depending on a condition: a branch and phi nodes."""
         out = self.out
         kind = either(out.tried(then).kind, out.tried(otherwise).kind)
         yes, no, both = out.name("yes"), out.name("no"), out.name("both")
@@ -377,7 +377,7 @@ class Expressions:
         return Value(kind, found)
 
     def converted(self, value: Value, kind: Kind) -> Value:
-        """A value as one of a kind that it can be taken for."""
+        """A value converted to a kind that it is compatible with."""
         if value.kind == kind:
             return value
         if isinstance(kind, Scalar):
@@ -415,20 +415,20 @@ class Expressions:
         return Value(which.gives, (self.out.put(which.text.format(*leaves)),))
 
     def _lane(self, given: list[ast.expr]) -> Known:
-        """What a lane reads of a row; a number, or an array without dimensions, is every lane's."""
+        """One lane's element of a row; a number, or an array of zero dimensions, is the same for every lane."""
         row, lane = (self.value(item) for item in given)
         if not isinstance(row.kind, Array):
             return row
         return self.read(row, [lane]) if row.kind.ndim else self.load(row.leaves[0], row.kind.item)
 
     def _room(self, given: list[ast.expr]) -> Known:
-        """Room for a number of each lane of a block; nothing else can lie there, and the compiler knows it."""
+        """A buffer on the stack, one number for each lane of a block; the optimiser knows that nothing aliases it."""
         kind, name = Scalar("u", 32), f"%{self.out.name('room')}"
         self.rooms.append(f"  {name} = alloca [{BLOCK} x {kind.code}]")
         return Value(Array(kind, 1, True), (name, str(BLOCK)))
 
     def _address(self, given: list[ast.expr]) -> Known:
-        """Where a table lies, in a register: as a constant it would be put together anew for each lane."""
+        """The address of a table, held in a register: as a constant it would be rebuilt for each lane."""
         (table,) = (self.expression(item) for item in given)
         if not isinstance(table, Static) or not isinstance(table.value, np.ndarray):
             raise NotPlain("the address of something that is not known")
@@ -446,7 +446,7 @@ class Expressions:
         return number
 
     def _prefetch(self, given: list[ast.expr]) -> Known:
-        """The line of an element, which will be written, goes to all caches."""
+        """Prefetch the cache line of an element for writing, to all cache levels."""
         array, *indices = (self.value(item) for item in given)
         address, _ = self.address(array, [Value(UINT, (self.out.cast(index, UINT),)) for index in indices])
         self.out.do(f"call void @llvm.prefetch.p0(ptr {address}, i32 1, i32 3, i32 1)")
@@ -474,10 +474,10 @@ class Expressions:
         given = [self.expression(item) for item in node.args]
         given = [self.computed(one) if isinstance(one, Static) and is_number(one) else one for one in given]
         kinds = tuple(one if isinstance(one, Static) else one.kind for one in given)
-        # one of several functions, as its first argument is
+        # choose among overloads by the kind of the first argument
         by_kind: dict[object, Function] = getattr(function, "by_kind", {})
         chosen = by_kind.get(kinds[0] if kinds else None, function)
-        # a loop that another one calls is what is rarely needed: copied into it, it makes the usual way slower
+        # a loop called from another loop is a rare path: inlined, it would slow down the common one
         apart = bool(getattr(chosen, "is_loop", False))
         callee = self.functions.called(getattr(chosen, "py_func", chosen), kinds, apart)
         values = [one for one in given if isinstance(one, Value)]
@@ -533,7 +533,7 @@ _CALLS: dict[str, Callable[[Expressions, list[ast.expr]], Known]] = {
 
 
 def result_code(kind: Kind) -> str:
-    """The type of what a function gives."""
+    """The LLVM type of a function's result."""
     found = codes(kind)
     return "void" if not found else found[0] if len(found) == 1 else f"{{ {', '.join(found)} }}"
 
@@ -543,7 +543,7 @@ def _indices(node: ast.Subscript) -> list[ast.expr]:
 
 
 def _chain(node: ast.Compare) -> ast.BoolOp:
-    """`a < b < c` as `a < b and b < c`: what stands in the middle changes nothing."""
+    """`a < b < c` as `a < b and b < c`: evaluating the middle twice has no effect."""
     terms = [node.left, *node.comparators]
     if any(isinstance(inner, ast.Call) for term in terms[1:-1] for inner in ast.walk(term)):
         raise NotPlain(f"a call within comparisons in line {node.lineno}")
@@ -552,7 +552,7 @@ def _chain(node: ast.Compare) -> ast.BoolOp:
 
 
 def _folded(operator: str, one: Known, two: Known) -> Static | None:
-    """Arithmetic on what is known, where it is exact in 64 bits: of whole numbers, and powers of two."""
+    """Constant folding where the result is exact in 64 bits: integers, and powers of two."""
     if not isinstance(one, Static) or not isinstance(two, Static):
         return None
     if operator == "Pow" and one.value == 2.0 and type(two.value) is int and -1022 <= two.value <= 1023:

@@ -1,4 +1,4 @@
-"""Functions of a loop: their statements, and the module that they and what they call become."""
+"""Functions of a loop: compiles their statements, and collects the module of a function and its callees."""
 
 import ast
 import inspect
@@ -29,7 +29,7 @@ from kernbench.common.native.kinds import (
 )
 from kernbench.common.native.writer import PRELUDE, is_number, number_kind
 
-# passes over a function until the kinds of its variables are known
+# maximum number of passes over a function until the kinds of its variables are stable
 _PASSES = 8
 
 
@@ -53,7 +53,7 @@ def _line(node: ast.FunctionDef) -> int:
 
 
 def syntax_of(function: Function) -> ast.FunctionDef:
-    """The syntax tree of a function; one that was made of a text brings it along, as `written_as`."""
+    """The syntax tree of a function; for generated functions, that of the text in `written_as`."""
     if not isinstance(function, FunctionType):
         raise NotPlain(f"the function {function}")
     code = function.__code__
@@ -69,11 +69,14 @@ def syntax_of(function: Function) -> ast.FunctionDef:
 
 
 def _as_function(lambdas: list[ast.Lambda], code: CodeType) -> ast.FunctionDef:
-    """The smallest lambda around all instructions of a code, with its parameters; several may stand in a line."""
+    """The lambda that a code object comes from, as a function: several lambdas may be on one line.
+
+    It is the smallest lambda with the same parameters that contains the source positions of all instructions.
+    """
     if any(isinstance(constant, CodeType) for constant in code.co_consts):
         raise NotPlain(f"a function within the lambda in line {code.co_firstlineno}")
     spans = [(line, column, last, end) for line, last, column, end in code.co_positions() if column != end]
-    # where instructions lie is not known under `python -X no_debug_ranges`
+    # positions of instructions are missing under `python -X no_debug_ranges`
     if not spans:
         raise NotPlain(f"nothing says which lambda of line {code.co_firstlineno} it is")
     names = list(code.co_varnames[: code.co_argcount])
@@ -84,21 +87,21 @@ def _as_function(lambdas: list[ast.Lambda], code: CodeType) -> ast.FunctionDef:
     ]
     if not around:
         raise KeyError(code.co_firstlineno)
-    # of those around each other, one begins last
+    # of nested lambdas, the innermost begins last
     node = max(around, key=lambda node: (node.lineno, node.col_offset))
     body: list[ast.stmt] = [ast.Return(node.body)]
     return ast.FunctionDef(name="lambda", args=node.args, body=body, decorator_list=[], lineno=node.lineno)
 
 
 def _is_around(node: ast.Lambda, span: tuple[int | None, ...]) -> bool:
-    """Whether something that has a first line and column, and a last line and column behind it, lies in a lambda."""
+    """Whether a source span (line, column, last line, end column) is inside a lambda."""
     line, column, last, end = (at or 0 for at in span)
     behind = (node.end_lineno or 0, node.end_col_offset or 0)
     return (node.lineno, node.col_offset) <= (line, column) and (last, end) <= behind
 
 
 def _outside(function: FunctionType) -> dict[str, object]:
-    """What the names of a function mean that are not its own: variables of the functions around it, and globals."""
+    """The non-local names of a function: variables of enclosing functions, and globals."""
     try:
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
     except ValueError as error:
@@ -108,7 +111,7 @@ def _outside(function: FunctionType) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Written:
-    """A function that is written: its name in the module, what it gives, and its text."""
+    """A compiled function: its name in the module, the kind of its result, and its text."""
 
     name: str
     result: Kind
@@ -116,18 +119,18 @@ class Written:
 
 
 class Module:
-    """All that one loop consists of, each function once for each kind of its arguments."""
+    """The functions of one loop, each compiled once for each combination of argument kinds."""
 
     def __init__(self, as_numpy: bool = False) -> None:
-        """`as_numpy`: fractions are divided by zero as NumPy does it, which gives infinities and no error."""
+        """`as_numpy`: floating-point division by zero gives infinities, as in NumPy, and no error."""
         self.as_numpy = as_numpy
         self._written: dict[tuple[Function, tuple[Kind | Static, ...]], Written] = {}
         self._begun: list[Function] = []
-        # texts of tables, by what holds their numbers
+        # texts of tables, by the id of the array with their numbers
         self._tables: dict[int, str] = {}
 
     def table(self, numbers: NDArray[np.generic]) -> str:
-        """The name of a table of numbers, which is part of the module; they do not change any more."""
+        """The name of a table of constants in the module; the array must not change any more."""
         known = self._tables.get(id(numbers))
         if known is not None:
             return known.partition(" ")[0]
@@ -137,7 +140,7 @@ class Module:
         return name
 
     def called(self, function: Function, kinds: tuple[Kind | Static, ...], apart: bool = False) -> Written:
-        """The function for arguments of these kinds; one that is `apart` is never copied into its callers."""
+        """The function compiled for arguments of these kinds; with `apart` it is never inlined."""
         key = (function, kinds)
         if key not in self._written:
             if function in self._begun:
@@ -150,12 +153,12 @@ class Module:
 
     @property
     def text(self) -> str:
-        """The module in LLVM's language."""
+        """The module as LLVM IR."""
         return PRELUDE + "".join(self._tables.values()) + "\n".join(one.text for one in self._written.values())
 
 
 class _Range(NamedTuple):
-    """Numbers that a loop counts: their kind, the first, the end, and the step."""
+    """A range: kind of the counter, start, stop and step."""
 
     kind: Scalar
     start: str
@@ -164,7 +167,7 @@ class _Range(NamedTuple):
 
 
 class _Body(Expressions):
-    """Writes the statements of one function."""
+    """Compiles the statements of one function."""
 
     def __init__(self, module: Module, function: Function, kinds: tuple[Kind | Static, ...]):
         self._node = syntax_of(function)
@@ -182,7 +185,7 @@ class _Body(Expressions):
         self._loops: list[tuple[str, str]] = []
 
     def written(self, name: str, apart: bool) -> Written:
-        """The function as text, once the kinds of its variables no longer change."""
+        """The function as text, compiled again until the kinds of its variables are stable."""
         for _ in range(_PASSES):
             before = (dict(self.kinds), self._result)
             text = self._pass(name, "nounwind noinline" if apart else "nounwind")
@@ -221,7 +224,7 @@ class _Body(Expressions):
             self.out.do(f"store {code} {leaf}, ptr %{variable}.v{number}")
 
     def _leave(self, value: Value | None) -> None:
-        """The function ends with a value; without one it never comes here."""
+        """Return a value; None means that the end is unreachable."""
         if value is None:
             self.out.leave("unreachable")
             return
@@ -286,14 +289,14 @@ class _Body(Expressions):
         elif isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Slice):
             self._fill(self.value(target.value), target.slice, self.computed(value))
         elif isinstance(target, ast.Subscript):
-            # Python computes the value before the address
+            # Python evaluates the value before the target
             computed = self.computed(value)
             self.save(computed, *self.element(target))
         else:
             raise NotPlain(f"an assignment in line {target.lineno}")
 
     def _items(self, value: Value, count: int) -> list[Value]:
-        """What several variables are given: the items of a tuple, or the first rows of an array."""
+        """The values of an unpacking assignment: the items of a tuple, or the first rows of an array."""
         if isinstance(value.kind, Array):
             return [self.read(value, [Value(INT, (str(number),))]) for number in range(count)]
         if not isinstance(value.kind, Record):
@@ -301,7 +304,7 @@ class _Body(Expressions):
         return parts(value)
 
     def _in_one_row(self, array: Value) -> Value:
-        """All elements of an array without gaps, one after the other."""
+        """A contiguous array as one row."""
         kind = array.kind
         if not isinstance(kind, Array) or not kind.packed or kind.ndim < 2:
             return array
@@ -311,7 +314,7 @@ class _Body(Expressions):
         return Value(Array(kind.item, 1, True), (array.leaves[0], size))
 
     def _fill(self, array: Value, part: ast.Slice, value: Value) -> None:
-        """`array[:stop] = number`."""
+        """Compile `array[:stop] = number`."""
         array = self._in_one_row(array) if part.upper is None else array
         kind, out = array.kind, self.out
         if not isinstance(kind, Array) or kind.ndim != 1 or part.lower or part.step or len(value.leaves) != 1:
@@ -330,7 +333,7 @@ class _Body(Expressions):
         out.do(f"{counter} = phi i64 [ 0, %{before} ], [ {counter}.next, %{body} ]")
         out.fork(out.put(f"icmp slt i64 {counter}, {stop}"), body, after)
         out.label(body)
-        # the counter is never below zero, so that nothing is counted from the end
+        # unsigned, so that no code for negative indices is emitted
         address, item = self.address(array, [Value(UINT, (counter,))])
         self.save(number, address, item)
         out.do(f"{counter}.next = add nsw i64 {counter}, 1")
@@ -399,7 +402,7 @@ class _Body(Expressions):
         out.label(after)
 
     def _goes_on(self, numbers: _Range, at: str) -> str:
-        """Whether a number is still before the end of a range, whose step may be known only when it runs."""
+        """Whether a counter has not reached the stop of its range; the step may be known only at run time."""
         up = self.out.put(f"icmp {'u' if numbers.kind == UINT else 's'}lt i64 {at}, {numbers.stop}")
         if numbers.step.isdigit():
             return up
@@ -408,14 +411,14 @@ class _Body(Expressions):
         return self.out.put(f"select i1 {rising}, i1 {up}, i1 {down}")
 
     def _iterated(self, node: ast.expr) -> tuple[_Range, Callable[[Value], Value]]:
-        """The numbers that a loop counts, and what its variable is for each: the number, or an element."""
+        """The range of a loop's counter, and the loop variable for each count: the counter itself, or an element."""
         if isinstance(node, ast.Call) and self.expression(node.func) == Static(range):
             return self._range(node), lambda number: number
         given = self.value(node)
         if isinstance(given.kind, Array) and given.kind.ndim == 1:
             return _Range(INT, "0", given.leaves[1], "1"), lambda number: self.read(given, [number])
         if isinstance(given.kind, Record) and len(set(given.kind.items)) == 1:
-            # never below zero, so that nothing is counted from the end
+            # unsigned, so that no code for negative indices is emitted
             return _Range(UINT, "0", str(len(given.kind.items)), "1"), lambda number: self.one_of(given, number)
         raise NotPlain(f"a loop over {given.kind} in line {node.lineno}")
 

@@ -1,4 +1,4 @@
-"""Kinds of values in loops, and how they combine: numba's rules for numbers, arrays and tuples."""
+"""Kinds (types) of values in loops, and how they combine: numba's rules for numbers, arrays and tuples."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -7,35 +7,35 @@ import numpy as np
 
 
 class NotPlain(Exception):  # noqa: N818
-    """Something that loops of the plain part of Python do not have; numba compiles them then."""
+    """The code is outside the subset of Python that we compile; numba compiles it instead."""
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number: signed (i), unsigned (u), floating-point (f) or truth (b), of some bits."""
+    """A number: signed (i), unsigned (u), floating-point (f) or boolean (b), with its width in bits."""
 
     form: str
     bits: int
 
     @property
     def code(self) -> str:
-        """Its type in LLVM's language."""
+        """Its LLVM type."""
         return {32: "float", 64: "double"}[self.bits] if self.form == "f" else f"i{self.bits}"
 
     @property
     def stored(self) -> str:
-        """Its type in memory, where a truth value takes a byte."""
+        """Its LLVM type in memory, where a boolean is a byte."""
         return "i8" if self.form == "b" else self.code
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one in memory."""
+        """Bytes of a number in memory."""
         return max(self.bits // 8, 1)
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array: its elements, its dimensions, and whether rows follow each other without gaps."""
+    """An array: its element kind, its number of dimensions, and whether it is contiguous (`packed`)."""
 
     item: Scalar
     ndim: int
@@ -44,7 +44,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Record:
-    """A tuple; with the names of its fields where it has any, and the class that Python knows it by."""
+    """A tuple; a named tuple has `fields` and its class, `made_by`."""
 
     items: tuple["Kind", ...]
     fields: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ EMPTY = Record(())
 
 @dataclass(frozen=True)
 class Value:
-    """Something that is computed: its kind, and what holds its parts: names or numbers of LLVM's language."""
+    """A computed value: its kind, and its leaves (LLVM names or constants)."""
 
     kind: Kind
     leaves: tuple[str, ...]
@@ -67,24 +67,26 @@ class Value:
 
 @dataclass(frozen=True)
 class Static:
-    """Something that is known before the loop runs: a number, a function, a module, a type."""
+    """A compile-time constant: a number, a function, a module, a type."""
 
     value: object
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction of LLVM's language that loops call as a function: {0}, {1}, ... in its text are its arguments."""
+    """An LLVM instruction that loops call as a function; {0}, {1}, ... in its text are its arguments."""
 
     takes: tuple[Scalar, ...]
     gives: Scalar
     text: str
 
 
-# Instructions of loops over rows, which are written where they stand. `at(row, lane)`: an element of a row, or a number
-# that every lane reads; `room()`: 32 bits for each lane of a block; `address(table)`: where numbers lie that are known;
-# `read(room, index)`, `write(room, index, number)`: of either, by an index that is never below zero;
-# `prefetch(array, index, ...)`: an element will be written soon, so that the processor fetches its line.
+# Pseudo-instructions, expanded where they are called:
+# - `at(row, lane)`: an element of a row, or a number that is the same for every lane;
+# - `room()`: a buffer of 32 bits for each lane of a block;
+# - `address(table)`: the address of constants;
+# - `read(room, index)`, `write(room, index, number)`: access either, by an index that must not be negative;
+# - `prefetch(array, index, ...)`: prefetch the cache line of an element that will be written.
 LANE, ROOM, ADDRESS, READ, WRITE, PREFETCH = (
     Instruction((), TRUTH, name) for name in ("lane", "room", "address", "read", "write", "prefetch")
 )
@@ -93,7 +95,7 @@ BLOCK = 256
 
 
 def codes(kind: Kind) -> tuple[str, ...]:
-    """The types of a value's parts: of an array its address, its lengths, and its strides where it has gaps."""
+    """The LLVM types of a value's leaves; for an array its address, lengths, and strides if not contiguous."""
     if isinstance(kind, Scalar):
         return (kind.code,)
     if isinstance(kind, Array):
@@ -120,7 +122,7 @@ def joined(values: list[Value], fields: tuple[str, ...] = (), made_by: str = "")
 
 @cache
 def scalar_of(dtype: np.dtype[np.generic]) -> Scalar:
-    """The kind of a NumPy type's elements."""
+    """The kind of a NumPy dtype's elements."""
     known = {"i": "i", "u": "u", "f": "f", "b": "b"}
     if dtype.kind not in known or not dtype.isnative or dtype.itemsize > 8 or dtype == np.float16:
         raise NotPlain(f"elements of {dtype}")
@@ -129,12 +131,12 @@ def scalar_of(dtype: np.dtype[np.generic]) -> Scalar:
 
 @cache
 def numpy_type(kind: Scalar) -> np.dtype[np.generic]:
-    """The NumPy type of a kind of number."""
+    """The NumPy dtype of a kind of number."""
     return np.dtype("?" if kind.form == "b" else f"{kind.form}{kind.nbytes}")
 
 
 def combined(one: Scalar, two: Scalar) -> Scalar:
-    """The kind that arithmetic on two numbers is done in, and gives."""
+    """The kind of arithmetic on two numbers, and of its result."""
     if "f" not in (one.form, two.form):
         return UINT if one.form == two.form == "u" else INT
     if one == two:
@@ -144,16 +146,16 @@ def combined(one: Scalar, two: Scalar) -> Scalar:
 
 
 def wide(kind: Scalar) -> Scalar:
-    """The kind that one number is computed with alone: at least 64 bits for whole ones."""
+    """The kind in which a unary operation is computed: at least 64 bits for integers."""
     if kind.form == "f":
         return kind
     return UINT if kind.form == "u" else INT
 
 
 def unified(one: Kind | None, two: Kind) -> Kind:
-    """The kind of a variable that is given values of both.
+    """The kind of a variable that is assigned values of both kinds.
 
-    numba would have a kind for each assignment; where these would compute differently it is left to numba.
+    numba has a type for each assignment. If those would compute differently, the function is left to numba.
     """
     if one is None or one == two:
         return two
@@ -166,7 +168,7 @@ def unified(one: Kind | None, two: Kind) -> Kind:
 
 
 def either(one: Kind, two: Kind) -> Kind:
-    """The kind of an expression that is one of two: a truth value beside a number is a number, as in numba."""
+    """The kind of a conditional expression; a boolean and an integer give an integer, as in numba."""
     kinds = {one, two}
     if TRUTH in kinds and INT in kinds:
         return INT

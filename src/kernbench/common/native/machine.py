@@ -1,4 +1,4 @@
-"""Machine code: LLVM makes it of a module's text, and it is loaded and called."""
+"""Machine code: LLVM compiles a module's IR, and the object file is loaded and called."""
 
 import ctypes
 from collections.abc import Callable
@@ -42,37 +42,37 @@ def _made_machine(level: int) -> "llvm.TargetMachine":
 
 
 def pointers_are_plain() -> bool:
-    """Whether LLVM knows pointers without what they point to, which the text is written with: from version 15 on."""
+    """Whether LLVM has opaque pointers, which our IR uses: from version 15 on."""
     return bool(llvm.llvm_version_info >= (15,))
 
 
 @cache
 def machine_name() -> str:
-    """The machine that code is made for: processor and its features."""
+    """The target of the machine code: triple, processor and features."""
     return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
 @cache
 def _linker() -> "llvm.LLJIT":
-    """What loads object files.
+    """The linker that loads object files: JITLink.
 
-    LLVM's older loader gives code and data pages of their own, wherever the system has some. Code reaches its data only
-    within 4 GiB on 64-bit ARM and 2 GiB on x86-64; where the pages lie further apart, as memory of a device that is
-    reserved in between may cause, that loader aborts the process. JITLink takes one range of addresses for all that is
-    loaded together.
+    LLVM's older loader (RuntimeDyld) allocates code and data pages separately, wherever the system has some. Code
+    reaches its data only within 4 GiB on 64-bit ARM and 2 GiB on x86-64. If the pages are further apart, for example
+    around address space reserved for an emulated device, that loader aborts the process. JITLink allocates one range of
+    addresses for everything that is loaded together.
     """
     return llvm.create_lljit_compiler(_machine(), use_jit_link=True)
 
 
 def translated(text: str, beside: str = "", entry: str = "", vectorised: bool = False, optimised: bool = True) -> bytes:
-    """A module's text as machine code, in the form of an object file; with another module, of which it uses functions.
+    """Compile a module's IR to an object file; `beside` is another module whose functions it calls.
 
-    Of both only the entry and its table can be seen from outside then, and what neither needs is left out. What is
-    short and written as it is to run need not be `optimised`, which takes half of the time.
+    With `beside`, only the entry and its table are exported, and unused functions are dropped. Short code that is
+    already written as it should run need not be `optimised`, which takes half of the time.
 
-    Loops are vectorised only where that is asked for, as for rows of registers: those over lanes gather and scatter,
-    and the inner ones, over the rows of a vector, are mostly run once. Loads of checked launches are a fifth slower
-    with it.
+    Loops are vectorised only on request (for rows of registers). Loops over lanes gather and scatter, and their inner
+    loops, over the rows of a vector, mostly have one iteration: vectorising makes loads of checked launches a fifth
+    slower.
     """
     module = _parsed(text)
     if beside:
@@ -92,9 +92,9 @@ def translated(text: str, beside: str = "", entry: str = "", vectorised: bool = 
 
 
 def quickly_translated(text: str) -> bytes:
-    """A module's text as machine code that runs some times as long, made in a sixth of the time; with the same results.
+    """Compile a module's IR in a sixth of the time, to code that takes several times as long, with the same results.
 
-    Variables become values and empty blocks go away, which takes less than to translate them.
+    Only SROA and CFG simplification run, which takes less time than they save in code generation.
     """
     module = _parsed(text)
     builder = llvm.create_pass_builder(_quick_machine(), llvm.create_pipeline_tuning_options(speed_level=0))
@@ -114,9 +114,9 @@ def _parsed(text: str) -> "llvm.ModuleRef":
 
 
 def loaded(code: bytes, name: str, table: list[str], kept_as: str = "") -> Code:
-    """What Python calls: the entry of an object file; what its table names is filled in.
+    """Load an object file, fill in its table, and return its entry as a function for Python.
 
-    `kept_as`: what its file is named after, where that is not the entry's name.
+    `kept_as` is the name of its cache file, if that is not the entry's name.
     """
     known = kept_as or name
     if known in _LOADED:
@@ -126,7 +126,8 @@ def loaded(code: bytes, name: str, table: list[str], kept_as: str = "") -> Code:
     _LINKED.append(linked)
     slots = linked[f"table.{name}"]
     (ctypes.c_void_p * max(len(table), 1)).from_address(slots)[: len(table)] = [address_of(entry) for entry in table]
-    # the function reads the method when it is freed itself, which may be after all that this module holds
+    # the function object reads the method definition when it is freed, perhaps after this module's globals: never free
+    # it
     method = _Method(name.encode(), linked[name], _FASTCALL, None)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
     make = ctypes.pythonapi.PyCFunction_NewEx
@@ -136,7 +137,7 @@ def loaded(code: bytes, name: str, table: list[str], kept_as: str = "") -> Code:
 
 
 def located(codes: dict[str, bytes]) -> dict[str, int]:
-    """Where functions lie that only machine code calls, each the one of its name in an object file of its own."""
+    """Addresses of functions that only machine code calls; each object file exports one, by its name."""
     missing = [name for name in codes if name not in _LOCATED]
     if missing:
         library = llvm.JITLibraryBuilder()
@@ -151,5 +152,5 @@ def located(codes: dict[str, bytes]) -> dict[str, int]:
 
 _LOADED: dict[str, Code] = {}
 _LOCATED: dict[str, int] = {}
-# machine code goes away with what linked it
+# a tracker keeps its machine code alive
 _LINKED: "list[llvm.ResourceTracker]" = []

@@ -1,7 +1,7 @@
-"""Machine code on trial: translated quickly, and optimised when it has run for as long as that is worth (ADR 128).
+"""Quickly compiled code on trial: it is optimised once it has run long enough to be worth it (ADR 128).
 
-A first run needs a hundred loops, most of them for a moment. Optimised code of one takes LLVM ten to thousands of times
-as long as the loop then runs; translated quickly it runs two to five times as long, with the same results.
+A first run needs a hundred loops, most of them only briefly. Optimising one takes LLVM ten to thousands of times as
+long as the loop then runs. Compiled quickly, a loop takes two to five times as long, with the same results.
 """
 
 import time
@@ -11,25 +11,25 @@ from pathlib import Path
 
 from kernbench.common.native.machine import Code
 
-# seconds that LLVM takes to optimise a loop, for each byte of its quick code, and the part of them that code on trial
-# may run: it is slower by less than what it runs, so that less than that part is lost
+# estimated seconds to optimise a loop, for each byte of its quick code, and the fraction of that time that code on
+# trial may run. The slowdown is less than its run time, so less than that fraction is lost
 _OPTIMISING, _PART = 8e-6, 0.5
-# seconds that are written down together
+# granularity of the tally in seconds
 _TICK = 2e-3
 
 
 class Trial:
-    """What stands in for the optimised code of a loop, and says when that is to take its place."""
+    """Stands in for the optimised code of a loop, and says when to replace it."""
 
     def __init__(self, code: Code, size: int, tally: Path | None, settle: Callable[["Trial"], None]):
-        """`tally`: a file that grows by a byte for each tick, of all processes; None where nothing is kept."""
+        """`tally` is a file that grows by a byte for each tick, of all processes; None without a cache."""
         self._code, self._tally, self._settle = code, tally, settle
         self._limit = _PART * _OPTIMISING * size
         self._spent = self._earlier()
         self._noted = self._spent
 
     def __call__(self, *given: object) -> object:
-        """What the loop gives. The time is this thread's own: others at work make no difference."""
+        """Run the loop, and count this thread's CPU time, which does not depend on the load."""
         begin = time.thread_time()
         found = self._code(*given)
         self._spent += time.thread_time() - begin
@@ -47,7 +47,7 @@ class Trial:
         ticks = int((self._spent - self._noted) / _TICK)
         self._noted += ticks * _TICK
         if self._spent > self._limit:
-            # once: where it cannot be optimised, it stays; where somebody interrupts that, it is tried again
+            # only once: if optimising fails, the quick code stays; if it is interrupted, it is tried again
             limit, self._limit = self._limit, float("inf")
             try:
                 self._settle(self)

@@ -1,4 +1,4 @@
-"""The text of one function in LLVM's language: its lines, names, and arithmetic on numbers."""
+"""Emits the LLVM IR of one function: its lines, names, and arithmetic on numbers."""
 
 import struct
 from collections.abc import Callable
@@ -15,8 +15,8 @@ _DIVISION = {"FloorDiv": "floordiv", "Mod": "floormod"}
 _ORDER = {"Lt": "lt", "LtE": "le", "Gt": "gt", "GtE": "ge"}
 _FLOAT_ORDER = {"Eq": "oeq", "NotEq": "une", "Lt": "olt", "LtE": "ole", "Gt": "ogt", "GtE": "oge"}
 
-# What every module begins with. A division by zero gives zero and is remembered; the caller's entry raises.
-# The least number divided by -1 gives zero, as in numba.
+# Prelude of every module. Division by zero gives zero and sets a flag; the entry raises the exception. The least
+# integer divided by -1 gives zero, as in numba.
 PRELUDE = """
 @failed = internal global i32 0
 define internal i64 @floordiv(i64 %a, i64 %b) alwaysinline {
@@ -84,54 +84,54 @@ good:
 
 
 class Writer:
-    """Lines of a function, one after the other; nothing is written behind a jump until the next label."""
+    """The lines of a function; code after a jump is dropped until the next label, as it is unreachable."""
 
     def __init__(self) -> None:
-        # whether fractions may be divided by zero
+        # floating-point division by zero gives infinities and no error
         self.as_numpy = False
         self.lines: list[str] = []
         self._count = 0
         self._ended = False
 
     def name(self, stem: str = "t") -> str:
-        """A name that is not in use."""
+        """A new unique name."""
         self._count += 1
         return f"{stem}.{self._count}"
 
     def do(self, line: str) -> None:
-        """An instruction without a result."""
+        """Emit an instruction without a result."""
         if not self._ended:
             self.lines.append(f"  {line}")
 
     def put(self, text: str) -> str:
-        """An instruction; gives the name of its result."""
+        """Emit an instruction; returns the name of its result."""
         result = f"%{self.name()}"
         self.do(f"{result} = {text}")
         return result
 
     def label(self, name: str) -> None:
-        """The next instructions are at a label; what stands before goes on there."""
+        """Begin a basic block; the block before falls through to it."""
         self.jump(name)
         self.lines.append(f"{name}:")
         self._ended = False
 
     def jump(self, name: str) -> None:
-        """Go on at a label."""
+        """Branch to a label."""
         self.do(f"br label %{name}")
         self._ended = True
 
     def fork(self, truth: str, yes: str, no: str) -> None:
-        """Go on at one of two labels."""
+        """Branch to one of two labels."""
         self.do(f"br i1 {truth}, label %{yes}, label %{no}")
         self._ended = True
 
     def leave(self, line: str) -> None:
-        """The function ends here."""
+        """End the block with an instruction that does not continue, such as a return."""
         self.do(line)
         self._ended = True
 
     def tried(self, make: Callable[[], Found]) -> Found:
-        """What something would give; nothing of it is written."""
+        """The result of `make` without the code it emits: used to find out a kind."""
         before, ended = len(self.lines), self._ended
         found = make()
         del self.lines[before:]
@@ -139,7 +139,7 @@ class Writer:
         return found
 
     def number(self, given: object) -> Value:
-        """A number that is known before the loop runs."""
+        """A constant."""
         if isinstance(given, bool | np.bool_):
             return Value(TRUTH, ("true" if given else "false",))
         if isinstance(given, np.integer):
@@ -148,13 +148,13 @@ class Writer:
         if isinstance(given, int) and -(1 << 63) <= given < 1 << 63:
             return Value(INT, (str(int(given)),))
         if isinstance(given, float | np.float32):
-            # one of 32 bits is written as the one of 64 bits that it is
+            # LLVM writes a 32-bit constant with the bits of the equal 64-bit number
             bits = struct.unpack("<Q", struct.pack("<d", given))[0]
             return Value(FLOAT if isinstance(given, float) else Scalar("f", 32), (f"0x{bits:016X}",))
         raise NotPlain(f"the constant {given!r}")
 
     def cast(self, value: Value, kind: Scalar) -> str:
-        """A number as one of another kind."""
+        """A number converted to another kind."""
         old = number_kind(value)
         if old == kind:
             return value.leaves[0]
@@ -171,7 +171,7 @@ class Writer:
         return self.put(f"{how} {old.code} {value.leaves[0]} to {kind.code}")
 
     def _whole(self, leaf: str, old: Scalar, kind: Scalar) -> str:
-        """A whole number with more bits or less."""
+        """An integer converted to another width."""
         if old.bits == kind.bits:
             return leaf
         if leaf.lstrip("-").isdigit():
@@ -191,7 +191,7 @@ class Writer:
         return self.put(f"icmp ne {kind.code} {value.leaves[0]}, 0")
 
     def binary(self, operator: str, one: Value, two: Value) -> Value:
-        """Arithmetic on two numbers."""
+        """A binary operation on two numbers."""
         a, b = number_kind(one), number_kind(two)
         if operator == "Div":
             return self._quotient(one, two)
@@ -214,7 +214,7 @@ class Writer:
         return Value(kind, (self.put(f"{how} {kind.code} {left}, {right}"),))
 
     def _quotient(self, one: Value, two: Value) -> Value:
-        """A division that gives a fraction; one by zero is remembered."""
+        """True division; division by zero sets the error flag, unless `as_numpy`."""
         kind = combined(number_kind(one), number_kind(two))
         kind = kind if kind.form == "f" else FLOAT
         left, right = self.cast(one, kind), self.cast(two, kind)
@@ -239,7 +239,10 @@ class Writer:
         return Value(TRUTH, (self.put(f"icmp {_condition(operator, kind)} i64 {left}, {right}"),))
 
     def _of_different_signs(self, operator: str, one: Value, two: Value) -> Value:
-        """One number is unsigned with 64 bits, the other signed: below zero, it is less than all of those."""
+        """Compares an unsigned 64-bit number with a signed one, exactly.
+
+        A negative number is less than all unsigned.
+        """
         signed_first = number_kind(one) != UINT
         signed = self.cast(one if signed_first else two, INT)
         left, right = (signed, two.leaves[0]) if signed_first else (one.leaves[0], signed)
@@ -249,7 +252,7 @@ class Writer:
         return Value(TRUTH, (self.put(f"select i1 {below}, i1 {'true' if then else 'false'}, i1 {plain}"),))
 
     def chosen(self, operator: str, one: Value, two: Value) -> Value:
-        """The larger or smaller of two numbers: the first where neither is, as in Python."""
+        """The maximum or minimum of two numbers; the first if they are equal or unordered, as in Python."""
         a, b = number_kind(one), number_kind(two)
         kind = a if a == b else combined(a, b)
         if a == b and a.form == "f":
@@ -271,7 +274,7 @@ def number_kind(value: Value) -> Scalar:
 
 
 def is_number(given: Static) -> bool:
-    """Whether a thing that is known is a number."""
+    """Whether a constant is a number."""
     return isinstance(given.value, int | float | np.integer | np.bool_ | np.float32)
 
 
