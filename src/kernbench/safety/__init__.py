@@ -1,1 +1,1 @@
-"""Checks written once and used by all targets: source places, memory, waits and deadlocks, budgets."""
+"""Checks shared by all targets: source locations, memory, waits and deadlocks, budgets."""

@@ -1,4 +1,4 @@
-"""A limit on the seconds that code of the main thread may take, also where it waits inside a call of the system."""
+"""A time limit for code of the main thread, which also interrupts blocking system calls."""
 
 import signal
 import threading
@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# seconds after which code that swallows the error meets it again
+# seconds after which the error is raised again, for code that swallows it
 _AGAIN = 1.0
 _DEBUGGERS = ("pdb", "bdb", "IPython", "debugpy", "pydevd", "_pydevd_bundle", "code")
 
 
 class TooLateError(BaseException):
-    """Raised in code that has gone beyond its limit; no `Exception`, so that it is not caught by accident."""
+    """Raised in code that exceeds its time limit; no `Exception`, so that it is not caught by accident."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raise `TooLateError` in what is inside once it has taken so many seconds.
+    """Raise `TooLateError` inside the block once it has taken this many seconds.
 
-    Outside of the main thread, where the system has no alarm, or where somebody else waits for it already, nothing is
-    limited. While a debugger is on the stack a person is thinking, and has as long as they like. A loop in C code that
-    never returns to Python is not reached: only a process of its own helps there.
+    There is no limit outside the main thread, on systems without an alarm signal, or if the alarm is already in use.
+    The limit does not apply while a debugger is on the stack. A loop in C code that never returns to Python is not
+    interrupted: only a separate process helps there.
     """
     if not _possible():
         yield

@@ -1,8 +1,10 @@
-"""Budgets: a launch ends, whatever its kernel does. Steps are counted; a watchdog stops a kernel that only computes.
+"""Budgets: every launch ends, whatever its kernel does. Steps are counted.
 
-The watchdog raises `OverBudgetError` inside the running program from outside. A program that swallows even that is left
-where it stands: the exception's own end runs in the program, and hands control back to the scheduler. Only a kernel
-that blocks inside a C call (a sleep, a read from a pipe) cannot be reached; it ends when the call does.
+A watchdog stops a kernel that only computes.
+
+The watchdog raises `OverBudgetError` inside the running program, asynchronously. A program that swallows even that is
+abandoned: the exception's finaliser runs in the program, and switches back to the scheduler. Only a kernel that blocks
+inside a C call (a sleep, a read from a pipe) cannot be interrupted; it ends when the call does.
 """
 
 import ctypes
@@ -21,26 +23,26 @@ if TYPE_CHECKING:
     import pdb
 
 _ROOM = 100
-# seconds between two looks at a program
+# seconds between two checks of a program
 _LOOK = 1.0
 
 
-# the source of a budget whose steps grow with the work of a launch; those of a budget that somebody gave do not
+# sources of a budget's steps: a default grows with the work of a launch, a given budget does not
 FOLLOWS_WORK = "the least that any program may dispatch"
 GIVEN = "given with the launch"
-# commands for which no launch needs to announce its work
+# up to this many commands, no launch needs to announce its work
 LEAST_STEPS = 1_000_000
-# seconds of computing in which a launch without data has recorded tens of millions of commands, gigabytes of rows
+# seconds of CPU time after which a launch without data has recorded tens of millions of commands, gigabytes of rows
 TOTAL_WITHOUT_DATA = 300.0
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much a launch may use: commands of one program (on the npu rows of one block, and twenty times as many in
-    all), seconds one program may go without a command, and seconds of computing (CPU time) for the whole launch.
+    """The limits of a launch: commands of one program, seconds without a command, and seconds of CPU time in total.
 
-    `source` says where the steps come from. With `FOLLOWS_WORK` they are a least number, which grows with the work that
-    is announced for the launch; a budget that is given holds as it is.
+    On the npu `steps` are rows of one block, and twenty times as many for all blocks. `source` says where the steps
+    come from. With `FOLLOWS_WORK` they are a minimum, which grows with the announced work of the launch; a given budget
+    stays as it is.
     """
 
     steps: int = LEAST_STEPS
@@ -58,9 +60,9 @@ class Budget:
             )
 
     def for_work(self, steps: int, source: str, carries_data: bool) -> "Budget":
-        """This budget for a launch whose work may take so many steps, as `source` says; one that was given stays.
+        """This budget for a launch whose work may take up to `steps`, as `source` says; a given budget does not change.
 
-        Without data a launch also ends by the clock: steps that suffice for any kernel of the size may be many.
+        Without data a launch is also limited in CPU time: enough steps for any kernel of its size may take very long.
         """
         if self.source != FOLLOWS_WORK:
             return self
@@ -73,19 +75,19 @@ class Budget:
 class OverBudgetError(BaseException):
     """Raised inside a program that used up its budget; no `Exception`, so that kernels do not catch it by accident.
 
-    Whoever ends the program for it sets `taken`; without that, the program itself has swallowed it.
+    The code that ends the program sets `taken`; if it is not set, the program has swallowed the exception.
     """
 
     taken = False
 
 
 def _debugger() -> "pdb.Pdb":
-    """Steps through kernels, not through what kernbench does for them; imported by runs that need it, which are few."""
+    """A debugger that steps through kernels but skips kernbench's own code; pdb is imported only when it is used."""
     import pdb
 
     class Debugger(pdb.Pdb):
         def is_skipped_module(self, module_name: str) -> bool:
-            """Whether to pass over a module: ours, the bundled kernels aside."""
+            """Whether to skip a module: kernbench's, except the bundled kernels."""
             return super().is_skipped_module(module_name) and not str(module_name).startswith("kernbench.benches.")
 
     return Debugger(nosigint=True, skip=["kernbench.*"])
@@ -94,13 +96,12 @@ def _debugger() -> "pdb.Pdb":
 class Watchdog:
     """While entered, stops the thread's program once `progress()` has not changed for `Budget.seconds`, or `over()`.
 
-    `abandon` is called in the program, with the exception, when it has swallowed that twice; it must not return. A
-    program that calls `breakpoint()` lands in its own frame, and is not watched any more: a person thinks as long as
-    they like.
+    If the program has swallowed the exception twice, `abandon` is called with it inside the program; it must not
+    return. After `breakpoint()`, which opens a debugger in the program's own frame, the program is no longer watched.
     """
 
     PATIENCE = 2
-    # a program that keeps every exception it catches lets none of them end
+    # limit on exceptions raised, for a program that keeps each one alive so that its finaliser never runs
     LAST = 12
 
     def __init__(
@@ -126,14 +127,14 @@ class Watchdog:
         try:
             self._thread.start()
         except BaseException:
-            # interrupted while the thread began: it would watch for ever
+            # interrupted while the thread started: it would watch forever
             self._done.set()
             raise
         sys.breakpointhook = self._breakpoint
         return self
 
     def _breakpoint(self, *args: object, **kwargs: object) -> object:
-        """`breakpoint()` in a program: the usual debugger in the program's frame, or the one the user has chosen."""
+        """`breakpoint()` in a program: pdb in the program's frame, or the debugger the user has configured."""
         self._done.set()
         chosen = os.environ.get("PYTHONBREAKPOINT", "") not in ("", "pdb.set_trace")
         if chosen or self._hook is not sys.__breakpointhook__:
@@ -150,15 +151,15 @@ class Watchdog:
             sys.setrecursionlimit(sys.getrecursionlimit() - self._room)
 
     def _ended(self) -> bool:
-        """Whether nothing more comes from the watchdog; what it sent too late is raised and lost here."""
+        """Whether the watchdog thread has ended; an exception it sent too late is raised and caught here."""
         alone = False
         try:
             self._done.set()
             self._thread.join()
             alone = True
             if self._room:
-                # it has spoken; what may still come is not taken back: Python 3.11 would look for it for ever, and hang
-                # as soon as somebody traces
+                # it has raised; an exception still pending is not cancelled: Python 3.11 would keep looking for it, and
+                # hang as soon as a trace function is set
                 _send(self._target, self._error)
                 while True:
                     pass
@@ -175,7 +176,8 @@ class Watchdog:
                 watchdog._raised += 1
                 watchdog._leave_after(watchdog.LAST, self)
 
-            # not in __init__: Python 3.11 counts an exception in the making, and a switch would leave it counted
+            # in __del__: Python 3.11 counts an exception under construction, and a greenlet switch there would leave it
+            # counted
             def __del__(self) -> None:
                 if not self.taken:
                     watchdog._leave_after(watchdog.PATIENCE, self)
@@ -197,14 +199,14 @@ class Watchdog:
             if time.monotonic() - since < self._seconds - look / 2 and not self._over():
                 wait = look
                 continue
-            # a program at the end of its stack needs room for the exception to be made
+            # a program at its recursion limit needs room for the exception to be created
             self._room += _ROOM
             sys.setrecursionlimit(sys.getrecursionlimit() + _ROOM)
-            # until the program has really stopped, try again at short intervals
+            # retry at short intervals until the program has really stopped
             wait = 0.05
             _send(self._target, self._error)
 
 
 def _send(thread: int, error: type[BaseException]) -> None:
-    """Have `error` raised in a thread at its next step, in place of what was sent and has not been raised yet."""
+    """Raise `error` asynchronously in a thread; it replaces an exception that was sent and is still pending."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))

@@ -1,7 +1,7 @@
-"""Messages from a process that runs somebody else's code: framed, so that what that code writes is not taken for one.
+"""Messages from a process that runs user code: framed, so that other output of that code is not mistaken for one.
 
-A frame is a key drawn for this channel, the length and checksum of a text, and the text, which is JSON. Bytes that are
-no frame break the channel for good: nothing after them is believed.
+A frame is a random key of this channel, the length and checksum of a text, and the text, which is JSON. Any other bytes
+break the channel for good: nothing after them is trusted.
 """
 
 import json
@@ -14,23 +14,23 @@ from typing import Any
 KEY_BYTES = 16
 _HEAD = struct.Struct(f"<{KEY_BYTES}sQI")
 _CHUNK = 1 << 16
-# of what a process prints, so much of the end is kept
+# bytes of the end of a process's output that are kept
 _KEPT = 1 << 14
-# taken before somebody else's code can put another function in the place of json.dumps
+# bound early, before user code can replace json.dumps
 _to_text = json.JSONEncoder(allow_nan=False).encode
 
 
 class BrokenChannelError(Exception):
-    """Bytes arrived that are no message, or the descriptor to send through is gone."""
+    """The bytes received are no message, or the descriptor for sending was closed."""
 
 
 def new_key() -> bytes:
-    """A key that nobody writes by accident."""
+    """A random key, which no output contains by accident."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 class Sender:
-    """The end that sends. A copy of the process, which somebody else's code has forked, sends nothing."""
+    """The sending end; it does nothing in a process that user code has forked."""
 
     def __init__(self, descriptor: int, key: bytes):
         self._descriptor, self._key = descriptor, key
@@ -38,13 +38,13 @@ class Sender:
 
     @property
     def mine(self) -> bool:
-        """Whether this process is the one the channel was made for."""
+        """Whether this is the process that the channel was made for, not a fork of it."""
         return os.getpid() == self._owner
 
     def send(self, message: dict[str, object]) -> None:
-        """Send a message, whole; does nothing in a forked copy of the process.
+        """Send a whole message; does nothing in a fork of the process.
 
-        Raises `BrokenChannelError` where the descriptor was closed: its number may stand for another file by now.
+        Raises `BrokenChannelError` if the descriptor was closed: its number may belong to another file by now.
         """
         if not self.mine:
             return
@@ -57,7 +57,7 @@ class Sender:
 
 
 class Receiver:
-    """The end that receives; reading never blocks."""
+    """The receiving end; reading never blocks."""
 
     def __init__(self, descriptor: int, key: bytes):
         os.set_blocking(descriptor, False)
@@ -66,7 +66,7 @@ class Receiver:
         self._held = bytearray()
 
     def read(self) -> tuple[list[dict[str, Any]], bool]:
-        """The messages that are complete, and whether more may come. A part of a message is kept for later."""
+        """The complete messages, and whether more may come; an incomplete message is buffered."""
         before = len(self._held)
         more = _read_into(self._held, self.descriptor)
         self.total += len(self._held) - before
@@ -92,12 +92,12 @@ class Receiver:
         return _message(text)
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the pipe."""
         os.close(self.descriptor)
 
 
 class Tail:
-    """The end of what comes through a pipe, however much it is; reading never blocks."""
+    """Keeps the end of what comes through a pipe; reading never blocks."""
 
     def __init__(self, descriptor: int):
         os.set_blocking(descriptor, False)
@@ -106,7 +106,7 @@ class Tail:
         self._held = bytearray()
 
     def read(self) -> bool:
-        """Take in one chunk of what is there; whether more may come."""
+        """Read one chunk if there is one; returns whether more may come."""
         before = len(self._held)
         more = _read_into(self._held, self.descriptor)
         self.total += len(self._held) - before
@@ -114,22 +114,22 @@ class Tail:
         return more
 
     def text(self) -> str:
-        """What is kept of it."""
+        """The text that is kept."""
         return self._held.decode("utf-8", "replace")
 
     def take(self) -> str:
-        """What is kept of it, which is forgotten then."""
+        """The text that is kept, which is then cleared."""
         text = self.text()
         self._held.clear()
         return text
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the pipe."""
         os.close(self.descriptor)
 
 
 def _message(text: bytes) -> dict[str, object]:
-    """What a text says; one that is no JSON object breaks the channel as other bytes do."""
+    """Parse a message; a text that is not a JSON object breaks the channel."""
     try:
         message = json.loads(text)
     except ValueError:
@@ -140,7 +140,7 @@ def _message(text: bytes) -> dict[str, object]:
 
 
 def identity(descriptor: int) -> tuple[int, int] | None:
-    """What a descriptor stands for; None if for nothing."""
+    """Device and inode of an open descriptor; None if it is closed."""
     try:
         state = os.fstat(descriptor)
     except OSError:
@@ -149,7 +149,7 @@ def identity(descriptor: int) -> tuple[int, int] | None:
 
 
 def _read_into(held: bytearray, descriptor: int) -> bool:
-    """Read one chunk without blocking; whether the pipe is still open."""
+    """Read one chunk without blocking; returns whether the pipe is still open."""
     try:
         chunk = os.read(descriptor, _CHUNK)
     except BlockingIOError:

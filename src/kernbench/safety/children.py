@@ -1,17 +1,17 @@
-"""Somebody else's code in processes of its own: started, limited, listened to, and ended with all that they started.
+"""User code in child processes: started, limited, read from, and killed with everything they started.
 
-`Children` runs functions by name ("module:function") with a plain argument. A function is given that argument and a
-way to send messages. Whatever happens in it (an endless loop, a crash, `os._exit`, no memory left), the caller gets an
-`Ended` that says how it ended and where it was.
+`Children` runs functions by name ("module:function") with a JSON argument. A function gets that argument and a callable
+for sending messages. Whatever happens in it (an endless loop, a crash, `os._exit`, out of memory), the caller gets an
+`Ended` that says how it ended and at which line.
 
     with Children() as children:
         child = children.start("kernbench.bench.checking.worker:check_file", {"file": "a.py"}, seconds=60)
         for event in children.events():   # (child, message), then (child, Ended)
             ...
 
-A process is forked where that is safe, as a copy that has everything imported already: on Linux, where no other thread
-of Python runs. Elsewhere a fresh interpreter is started. The environment variable KERNBENCH_START_METHOD (fork or
-spawn) decides otherwise.
+A process is forked where that is safe, with everything imported already: on Linux, if no other Python thread runs.
+Otherwise a new interpreter is spawned. The environment variable KERNBENCH_START_METHOD (fork or spawn) overrides the
+choice.
 """
 
 import json
@@ -35,19 +35,19 @@ from kernbench.safety.channel import BrokenChannelError, Receiver, Tail, new_key
 from kernbench.safety.confined import CHANNEL_GONE, Order, confined
 
 _METHOD = "KERNBENCH_START_METHOD"
-# seconds between two looks at what no descriptor announces
+# poll intervals in seconds, for states that no descriptor announces
 _LOOK = 0.5
 _POLL = 0.02
-# seconds for a process to say where it is before it is killed
+# seconds for a process to report its position before it is killed
 _LAST_WORDS = 2.0
-# chunks that a full pipe may hold
+# chunks that a full pipe may contain
 _FULL_PIPE = 64
 _FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+) in (?P<function>.+)')
 _BEGIN = (
     "import json, sys; given = json.load(sys.stdin); sys.path[:] = given['path']; "
     "from kernbench.safety.confined import ordered; ordered(given['order'])"
 )
-# ends the groups of processes whose numbers it was given, once whoever gave them is gone
+# the guardian: kills the process groups listed on its input, once the process that wrote them is gone
 _GUARDIAN = """
 import os, signal, sys
 os.setsid()
@@ -64,7 +64,7 @@ for group in alive:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended. `finished`: its function returned. `over` says which limit, if one, it went beyond."""
+    """How a process ended: `finished` if its function returned; `over` names the limit that it exceeded, if any."""
 
     finished: bool
     code: int | None = None
@@ -75,11 +75,11 @@ class Ended:
 
     @property
     def lost(self) -> bool:
-        """Whether it broke the way to its parent."""
+        """Whether its channel to the parent is broken."""
         return self.over == "channel" or self.code == CHANNEL_GONE
 
     def reason(self) -> str:
-        """How it ended and where, as the rest of a sentence about the process."""
+        """How and where it ended, as the rest of a sentence about the process."""
         where = f" at {self.where[0]}:{self.where[1]} in {self.where[2]}" if self.where else ""
         if self.over == "time":
             return f"was ended{where}: it had gone beyond its limit of time"
@@ -105,7 +105,7 @@ def _likely(number: int) -> str:
 
 @dataclass(eq=False)
 class Child:
-    """One process: its number, what it prints (`output`), and the seconds since `began` that it may take."""
+    """One child process: its pid, its `output`, and its deadline."""
 
     pid: int
     results: Receiver
@@ -124,28 +124,28 @@ class Child:
 
     @property
     def received(self) -> int:
-        """Bytes that have come from it."""
+        """Bytes received from it."""
         return self.results.total + self.output.total + self.trace.total
 
     def limit(self, seconds: float) -> None:
-        """Give it so many seconds from now on."""
+        """Set its deadline to this many seconds from now."""
         self.deadline = self.clock() + seconds
 
     def place(self) -> tuple[str, int, str] | None:
-        """Where it was in the end, as far as it could say: the innermost frame that is not of kernbench or Python."""
+        """The last known position: the innermost frame outside of kernbench and Python."""
         if self.left is not None:
             return self.left
         return place_in(self.trace.text())
 
 
 def place_in(trace: str) -> tuple[str, int, str] | None:
-    """File, line and function of the innermost frame in a trace of faulthandler that is somebody's own code."""
+    """File, line and function of the innermost frame of user code in a faulthandler trace."""
     frames = [(m["file"], int(m["line"]), m["function"].strip()) for m in _FRAME.finditer(trace)]
     return next((frame for frame in frames if _somebodys(frame[0])), None)
 
 
 def _somebodys(file: str) -> bool:
-    """Whether a file is neither of kernbench nor installed."""
+    """Whether a file is user code: neither kernbench nor an installed package."""
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     library = os.path.dirname(os.__file__)
     installed = "site-packages" in file or "dist-packages" in file
@@ -153,7 +153,7 @@ def _somebodys(file: str) -> bool:
 
 
 def start_method() -> str:
-    """How processes are started here and now: "fork", or "spawn" for a fresh interpreter."""
+    """How processes are started: "fork", or "spawn" for a new interpreter."""
     chosen = os.environ.get(_METHOD, "")
     if chosen not in ("", "fork", "spawn"):
         raise MisuseError(f"{_METHOD}={chosen}: fork or spawn is wanted")
@@ -161,7 +161,7 @@ def start_method() -> str:
 
 
 class Children:
-    """Processes that run somebody else's code. On leaving, those that still run are ended, with all they started."""
+    """Child processes that run user code; on exit, those still running are killed with everything they started."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -187,7 +187,7 @@ class Children:
         return len(self._alive)
 
     def start(self, target: str, argument: object, seconds: float, memory: int | None = None) -> Child:
-        """Start a process that runs a function; it has so many seconds, until `Child.limit` gives it others."""
+        """Start a process that runs a function; it has `seconds` until `Child.limit` sets another deadline."""
         pipes = [os.pipe() for _ in range(3)]
         key = new_key()
         reading, writing = [pipe[0] for pipe in pipes], [pipe[1] for pipe in pipes]
@@ -216,13 +216,13 @@ class Children:
 
     def _notify_guardian(self, line: str) -> None:
         assert self._guardian.stdin is not None
-        # without it, children still end with their parent where the system sees to that
+        # without the guardian, children still end with their parent if the system supports that
         with suppress(OSError):
             self._guardian.stdin.write(line.encode())
             self._guardian.stdin.flush()
 
     def events(self) -> Iterator[tuple[Child, dict[str, object] | Ended]]:
-        """What processes send, as it arrives, and how each ended; until none is left. More may be started meanwhile."""
+        """Messages as they arrive, and how each process ended, until none is left; more may be started meanwhile."""
         while self._alive:
             ready: dict[Child, None] = dict.fromkeys(key.data for key, _ in self._selector.select(self._patience()))
             for child in ready:
@@ -237,7 +237,7 @@ class Children:
     def _patience(self) -> float:
         """Seconds to wait for something to read."""
         polled = any(child.exit_descriptor is None or child.killed_at is not None for child in self._alive)
-        # a process that is being ended has no deadline any more
+        # a process that is being killed has no deadline any more
         deadlines = [child.deadline for child in self._alive if child.killed_at is None]
         left = min(deadlines, default=inf) - self._clock()
         return max(0.0, min(_POLL if polled else _LOOK, left))
@@ -260,7 +260,7 @@ class Children:
         for message in messages:
             if "end" in message:
                 child.done = True
-                # what it still does at its exit is of no interest
+                # its exit handlers get a short deadline
                 child.limit(_LAST_WORDS)
             elif "left" in message:
                 file, line, function = message["left"]
@@ -269,7 +269,7 @@ class Children:
                 yield child, message
 
     def _drained(self, child: Child) -> Iterator[tuple[Child, dict[str, object]]]:
-        """What lies in the pipes of a process that has ended, and not what others that hold them would still write."""
+        """Messages left in the pipes of an ended process, but not what other holders of the pipes would still write."""
         for _ in range(_FULL_PIPE):
             before = child.received
             yield from self._received(child)
@@ -288,7 +288,7 @@ class Children:
                 return
             child.over = child.over or "time"
             child.killed_at = time.monotonic()
-            # faulthandler answers this one with where it is
+            # faulthandler answers SIGABRT with a trace
             _signal_group(child.pid, signal.SIGABRT, group=False)
         elif child.killed_at is not None and time.monotonic() - child.killed_at > _LAST_WORDS:
             self._kill(child)
@@ -298,7 +298,7 @@ class Children:
         _signal_group(child.pid, signal.SIGKILL)
 
     def _reap(self, child: Child) -> Ended:
-        """Take the exit status of a process that has ended, and end what it has left running."""
+        """Collect the exit status of an ended process, and close its descriptors."""
         if child.status is None:
             child.status = child.popen.wait() if child.popen is not None else _waited(child.pid, 0)
         status = child.status or 0
@@ -316,7 +316,7 @@ class Children:
 
 
 def _exited(child: Child) -> bool:
-    """Whether a process has ended. Its status is left where it is if possible: its number is nobody else's then."""
+    """Whether a process has ended; its status is not collected if possible, so that its pid is not reused."""
     if hasattr(os, "waitid"):
         return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     child.status = child.popen.poll() if child.popen is not None else _waited(child.pid, os.WNOHANG)
@@ -330,18 +330,18 @@ def _waited(pid: int, how: int) -> int | None:
 
 
 def _signal_group(pid: int, number: int, group: bool = True) -> None:
-    """Send a signal to a process and, if asked, to all of its group; it may not have one of its own yet."""
+    """Send a signal to a process and, if asked, to its group, which may not exist yet."""
     for send in (os.kill, os.killpg) if group else (os.kill,):
         with suppress(ProcessLookupError, PermissionError):
             send(pid, number)
 
 
 def _fork(order: Order) -> int:
-    """A copy of this process that carries out an order; its number."""
+    """Fork this process to run an order; returns the pid."""
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
-        # the threads it warns of are those of the matrix library, which starts its own anew in a copy
+        # Python warns about the threads of the BLAS library, which starts new ones in a fork
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
@@ -350,7 +350,7 @@ def _fork(order: Order) -> int:
 
 
 def _spawn(order: Order) -> "subprocess.Popen[bytes]":
-    """A fresh interpreter that carries out an order."""
+    """Start a new interpreter that runs an order."""
     with tempfile.TemporaryFile() as text:
         text.write(json.dumps({"path": sys.path, "order": order.to_text()}).encode())
         text.seek(0)

@@ -1,11 +1,11 @@
-"""Python's collector of cyclic garbage, made to wait while a launch makes many small records that are no garbage."""
+"""Makes Python's cyclic garbage collector run rarely while a launch allocates many small, long-lived records."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _NEW_OBJECTS = 500_000
-# not empty while the collector is at work in a launch: what dies then does so at a moment that is up to Python
+# not empty while the collector runs in a launch: when it frees an object is up to Python
 collecting: list[str] = []
 
 
@@ -18,7 +18,7 @@ def _notice(phase: str, info: dict[str, int]) -> None:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Records die by their counts; inside, cycles are looked for only after many new objects, not every few hundred."""
+    """Inside, the cyclic collector runs after many new objects; records are freed by their reference counts."""
     usual = gc.get_threshold()
     if usual[0]:
         gc.set_threshold(max(usual[0], _NEW_OBJECTS), *usual[1:])

@@ -1,8 +1,8 @@
-"""What a process does to itself before it runs somebody else's code, and how that code is run in it.
+"""What a child process does to itself before it runs user code, and how it runs that code.
 
-The process has a session of its own (nothing reaches it from the terminal, and its whole group can be ended), no input,
-output that goes to a pipe, a limit on its memory where the system permits one, and it ends with its parent. Where it
-is when a fatal signal meets it is written to a pipe by `faulthandler`; an `os._exit` says where it was called.
+The process gets a session of its own (no signal from the terminal reaches it, and its whole group can be killed), no
+input, output to a pipe, a memory limit where the system supports one, and it dies with its parent. On a fatal signal
+`faulthandler` writes its position to a pipe; `os._exit` reports where it was called.
 """
 
 import atexit
@@ -22,18 +22,18 @@ from typing import NoReturn
 
 from kernbench.safety.channel import BrokenChannelError, Sender, identity
 
-# what a target function is given: its argument, and how to send a message
+# a target function; it gets its argument, and a callable for sending messages
 Target = Callable[[object, Callable[[dict[str, object]], None]], None]
-# the exit code of a process whose channel is gone
+# exit code of a process whose channel is broken
 CHANNEL_GONE = 113
 _DEATH_SIGNAL = 1
-# bytes that a limit of memory has at least: less is taken by the stacks of threads alone
+# smallest memory limit in bytes: the stacks of threads alone take that much
 LEAST_MEMORY = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Order:
-    """Everything that a process must know: what to run, with what, and its descriptors."""
+    """Everything that a child process needs to know: what to run, its argument, and its descriptors."""
 
     target: str
     argument: object
@@ -50,7 +50,7 @@ class Order:
 
 
 def ordered(text: str) -> NoReturn:
-    """Confine this process, which was started for it, and run what the text of an `Order` says."""
+    """Confine this new process, and run the `Order` given as text."""
     confined(Order(**json.loads(text)))
 
 
@@ -64,7 +64,7 @@ def confined(order: Order) -> NoReturn:
         target(order.argument, _flushing(sender))
         sender.send({"end": True})
         code = 0
-        # those that the code has registered; ours were cleared
+        # exit handlers registered by the code; ours were cleared
         atexit._run_exitfuncs()
     except BrokenChannelError:
         pass
@@ -76,7 +76,7 @@ def confined(order: Order) -> NoReturn:
 
 
 def leave_now(code: int) -> NoReturn:
-    """End this process with what was printed written out, and nothing else done."""
+    """Flush the output and end this process, with no other clean-up."""
     _flush()
     _EXIT(code)
 
@@ -85,7 +85,7 @@ _EXIT = os._exit
 
 
 def _flushing(sender: Sender) -> Callable[[dict[str, object]], None]:
-    """How to send messages after what was printed before them."""
+    """A callable that sends messages after the output printed before them."""
 
     def send(message: dict[str, object]) -> None:
         _flush()
@@ -120,12 +120,12 @@ def _confine(order: Order) -> Sender:
 
 
 def end_with(parent: int) -> None:
-    """Have this process killed when its parent is gone, however that ended."""
+    """Have this process killed when its parent ends, in whatever way."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     else:
         threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
-    # it may have gone before
+    # the parent may have ended before
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -138,20 +138,23 @@ def _watch_parent(parent: int) -> None:
 
 
 def _hide_descriptors(mine: set[int]) -> None:
-    """Let the descriptors that a copy has of its parent lead nowhere: what ends when a parent closes it must not be
-    held open here. They are not closed: objects that a copy has as well would close whatever had their number next.
+    """Redirect descriptors inherited from the parent to /dev/null.
+
+    A pipe must not be kept open here after the parent closes it.
+
+    They are not closed, because inherited Python objects would later close whatever file reuses their numbers.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/dev/fd"):
         number = int(name)
-        # the one that lists them is closed again
+        # the descriptor of the listing is already closed
         if number > 2 and number != nowhere and number not in mine and identity(number):
             os.dup2(nowhere, number, inheritable=False)
     os.close(nowhere)
 
 
 def _standard_streams(output: int) -> None:
-    """No input, all output to a pipe; Python's streams are made anew, as a test may have put others in their place."""
+    """No input, all output to a pipe; Python's streams are replaced too, as a test may have redirected them."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -169,9 +172,7 @@ def _stream(descriptor: int, mode: str) -> object:
 
 
 def _limit_memory(limit: int | None) -> None:
-    """Bytes of private memory that this process may take beyond what it has now, where the system permits to say so;
-    no core is dumped.
-    """
+    """Limit the private memory that this process may allocate in addition, and disable core dumps, where supported."""
     with suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -184,9 +185,10 @@ def _limit_memory(limit: int | None) -> None:
 
 
 def private_memory() -> int:
-    """Bytes that Linux counts against RLIMIT_DATA for this process: private writable memory, also where it is only
-    reserved. A copy has all that its parent had (an emulated GPU reserves terabytes), shares it, and under a limit
-    below it cannot even start a thread: Python's `Thread.start` then waits for ever. 0 where the system does not say.
+    """Bytes that Linux counts against RLIMIT_DATA for this process: private writable memory, even if only reserved.
+
+    A fork inherits the reservations of its parent (an emulated GPU reserves terabytes). Under a limit below that it
+    cannot even start a thread: Python's `Thread.start` then waits forever. 0 if unknown.
     """
     with suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
@@ -194,7 +196,7 @@ def private_memory() -> int:
 
 
 def free_bytes() -> int | None:
-    """Memory of this computer that can still be taken, or None where that is unknown."""
+    """Available memory of this computer, or None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         found = next(line for line in lines if line.startswith("MemAvailable:"))
@@ -207,9 +209,7 @@ def free_bytes() -> int | None:
 
 
 def announce_exit(sender: Sender) -> None:
-    """Have `os._exit` say where it was called before it ends this process, which nobody could see from outside. A copy
-    of the process just ends.
-    """
+    """Make `os._exit` report where it was called before it ends this process; a fork of the process just ends."""
 
     def leave(status: int) -> NoReturn:
         if not sender.mine:

@@ -1,4 +1,7 @@
-"""What the variables of a kernel hold, as arrays by name: containers and small objects are opened, numbers are kept."""
+"""The values of a kernel's variables, as arrays by name.
+
+Containers and small objects are expanded, numbers are kept.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -7,7 +10,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 
-# what a target makes of a value: its array and a word on it, a mapping of what is inside, or None for no idea
+# how a target shows a value: an array and a description, a mapping of its parts, or None if it does not know the type
 Show = Callable[[object], "tuple[Array | None, str] | Mapping[str, object] | None"]
 
 MOST_ARRAYS = 512
@@ -15,7 +18,7 @@ _DEEPEST = 4
 
 
 def held_in(frames: Iterable[tuple[str, Mapping[str, object]]], show: Show) -> tuple[dict[str, Array], dict[str, str]]:
-    """Arrays of all variables, and a word on each; those of outer functions as `function.name`."""
+    """The arrays of all variables, with descriptions; variables of outer functions are named `function.name`."""
     arrays: dict[str, Array] = {}
     about: dict[str, str] = {}
 
@@ -44,13 +47,13 @@ def held_in(frames: Iterable[tuple[str, Mapping[str, object]]], show: Show) -> t
 
 
 def _number(value: object) -> Array | None:
-    """A number or array as an array of its own; None for whole numbers that no element type holds."""
+    """A number or array as a new array; None for integers that no element type holds."""
     made = np.array(value)
     return None if made.dtype == object else made
 
 
 def _opened(value: object) -> list[tuple[str, object]]:
-    """The parts of a list, (named) tuple, dictionary or dataclass, with how each is reached from it."""
+    """The parts of a list, (named) tuple, dictionary or dataclass, with the expression that reaches each."""
     if isinstance(value, Mapping):
         return [(f"[{key!r}]", inside) for key, inside in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -1,6 +1,4 @@
-"""How many processes a launch may use: what it is given, or what the environment says, or one; and that the matrix
-library uses one thread in each.
-"""
+"""How many processes a launch may use: as given, as the environment says, or one; each with one BLAS thread."""
 
 import os
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +22,7 @@ def all_cores() -> int:
 
 
 def wanted_jobs(given: int | None) -> int:
-    """Processes for a launch: `given`, or else the variable KERNBENCH_JOBS, or else 1; 0 stands for all cores."""
+    """Processes for a launch: `given`, else the variable KERNBENCH_JOBS, else 1; 0 means all cores."""
     what, value = ("jobs", given) if given is not None else (VARIABLE, os.environ.get(VARIABLE, "1").strip() or "1")
     try:
         jobs = int(value) if isinstance(value, str) else index(value)
@@ -36,13 +34,13 @@ def wanted_jobs(given: int | None) -> int:
 
 
 def allow(jobs: int) -> None:
-    """Let launches of this process, and of those it starts, that say nothing themselves use so many processes."""
+    """Set the default number of processes for launches of this process and its children."""
     os.environ[VARIABLE] = str(wanted_jobs(jobs))
 
 
 @cache
 def _libraries() -> "ThreadpoolController | None":
-    """What limits the threads of the matrix library of this process; None where that is not installed."""
+    """The controller of this process's BLAS threads; None if threadpoolctl is not installed."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
@@ -51,9 +49,9 @@ def _libraries() -> "ThreadpoolController | None":
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Tiles are small: threads of the matrix library would wait for each other longer than they multiply."""
+    """Limits BLAS to one thread: tiles are small, and threads would synchronise longer than they multiply."""
     found = _libraries()
-    # to limit what uses one thread anyway takes a twentieth of a small launch
+    # limiting a library that already uses one thread takes a twentieth of a small launch
     if found is None or all(one.num_threads == 1 for one in found.lib_controllers if one.user_api == "blas"):
         return nullcontext()
     limited: AbstractContextManager[object] = found.limit(limits=1, user_api="blas")

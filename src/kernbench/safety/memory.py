@@ -1,7 +1,7 @@
-"""Memory with bounds, poison and a shadow: named regions in one address space, each in a window of its own.
+"""Memory with bounds, poison and shadow state: named regions in one address space, each in a window of its own.
 
-A window is far larger than any region, so an address that strays off a region's end still shows which one was meant.
-Regions that hold data from the start are lent out without copying; the first store into one makes it copy from then on.
+A window is far larger than any region, so an out-of-bounds address still shows which region was meant. Regions that
+hold data from the start are lent out without copying; the first store copies them (copy-on-write).
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from kernbench.common.dtypes import DTYPES, ITEMSIZE, Array, cast, poisoned
 
 WINDOW_BITS = 40
 WINDOW = 1 << WINDOW_BITS
-# windows below this one belong to the host, those from here on to the program itself
+# windows below this one belong to the host, the others to the program
 FIRST_WORKSPACE = 1 << 20
 Marks = NDArray[np.bool_] | None
 
@@ -36,9 +36,11 @@ class Problem:
 class Region:
     """`shape` elements of `dtype` from address `base`. `array` is flat; None in a run without data.
 
-    `written` marks the elements that hold something, None once all do. `fresh` marks those written since `begin`, where
-    somebody asked for it; `loaded` and `stored` say whether anything was read or written since then. `unknown` marks
-    whole numbers that a run without data was to write and did not compute, None while there are none.
+    - `written` marks the initialised elements, None once all are.
+    - `fresh` marks those written since `begin`, if requested; `loaded` and `stored` say whether anything was read or
+      written since then.
+    - `unknown` marks integers that a run without data stored but did not compute, None if there are none.
+    - `shared` says that the array belongs to the caller and is copied at the first store.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Region:
         self.end = self.base + prod(self.shape) * ITEMSIZE[self.dtype]
 
     def begin(self, follow: bool) -> None:
-        """Forget what was read and written so far; `follow` what is written from now on, element by element."""
+        """Reset what was read and written so far; with `follow`, track written elements from now on."""
         self.fresh = np.zeros(prod(self.shape), np.bool_) if follow and self.array is not None else None
         self.loaded = self.stored = False
 
@@ -73,30 +75,30 @@ class Region:
 
 
 class Kept:
-    """The host's regions as they were before the first store into each, so that a launch can be run again."""
+    """Snapshots of the host's regions before the first store into each, so that a launch can be run again."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Region, Array | None, Marks, bool, Marks]] = {}
 
     def keep(self, region: Region) -> None:
-        """Before a store."""
+        """Take a snapshot before a store."""
         if id(region) not in self._kept and region.base >> WINDOW_BITS < FIRST_WORKSPACE:
             array, written, unknown = region.array, region.written, region.unknown
             if not region.shared:
-                # what is shared is never written
+                # a shared array is never written
                 array = None if array is None else array.copy()
                 written = None if written is None else written.copy()
                 unknown = None if unknown is None else unknown.copy()
             self._kept[id(region)] = (region, array, written, region.shared, unknown)
 
     def restore(self) -> None:
-        """Everything as it was."""
+        """Restore all snapshots."""
         for region, array, written, shared, unknown in self._kept.values():
             region.array, region.written, region.shared, region.unknown = array, written, shared, unknown
 
 
 class AddressSpace:
-    """The regions one program can reach, and the rules of reaching them.
+    """The regions one program can access, and the rules of access.
 
     `load` and `store` return what is wrong with the access, None if nothing; the caller turns that into a finding. A
     bad read gives poison, a bad write is dropped.
@@ -108,8 +110,9 @@ class AddressSpace:
         find: Callable[[int], Region | None] = lambda window: None,
         kept: Kept | None = None,
     ):
-        """`find` gives the region of a window when it is first reached for; None if there is none. `kept`: what keeps
-        regions before they are written.
+        """`find` gives the region of a window at its first access, None if there is none.
+
+        `kept` takes snapshots before stores.
         """
         self._kept = kept
         self._regions: dict[int, Region | None] = {}
@@ -134,7 +137,7 @@ class AddressSpace:
         return region
 
     def region_at(self, address: int) -> Region | None:
-        """The region whose window holds `address`."""
+        """The region whose window contains `address`."""
         return self._in_window(address >> WINDOW_BITS)
 
     def _in_window(self, window: int) -> Region | None:
@@ -172,14 +175,14 @@ class AddressSpace:
         return window, kind, problem
 
     def lent_at(self, address: int, shape: tuple[int, ...], dtype: str | None) -> Region | None:
-        """The region whose memory a load like this one, without strides, would be lent; None where it would not."""
+        """The region whose memory a contiguous load would return without a copy; None if it would copy."""
         region = self._in_window(address >> WINDOW_BITS)
         if region is None or (dtype is not None and dtype != region.dtype):
             return None
         return None if self._lent(region, address, shape) is None else region
 
     def _lent(self, region: Region, address: int, shape: tuple[int, ...]) -> Array | None:
-        """The elements of the most usual load: without gaps, of memory that is full, in its own type; else None."""
+        """The fast path of a load: contiguous, from fully initialised memory, in its own type; else None."""
         array = region.array
         if array is None or region.written is not None or not self._carries_data:
             return None
@@ -193,9 +196,10 @@ class AddressSpace:
     def unwatched(
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
     ) -> tuple[int, int, int, int] | None:
-        """(first, last, base, itemsize): from `first` to `last`, a multiple of `itemsize` from `base`, a load of this
-        form is allowed and gives no values, and a store of it, without strides, is allowed and keeps none; None where
-        each access must be looked at.
+        """(first, last, base, itemsize): the range of start addresses at which accesses of this form need no check.
+
+        At multiples of `itemsize` from `base` within it, a load is allowed and gives no values, and a store without
+        strides is allowed and stores none. None if each access must be checked.
         """
         region = self._in_window(address >> WINDOW_BITS)
         if region is None or region.array is not None:
@@ -212,9 +216,7 @@ class AddressSpace:
         strides: tuple[int, ...] | None,
         value_dtype: str,
     ) -> tuple[int, Problem | None]:
-        """Put `data`, of type `value_dtype` and rounded to the region's, at `address`; the bytes of an element there,
-        and what is wrong.
-        """
+        """Store `data`, of type `value_dtype` and rounded to the region's; returns the item size, and what is wrong."""
         region = self._in_window(address >> WINDOW_BITS)
         dtype = region.dtype if region is not None else value_dtype
         itemsize = ITEMSIZE[dtype]
@@ -241,7 +243,7 @@ class AddressSpace:
         return self._carries_data or DTYPES[region.dtype].kind != "float"
 
     def _own(self, region: Region) -> Array:
-        """The region's array, made private on the first store so that values lent out before stay what they were."""
+        """The region's array, copied at the first store so that values lent out before do not change."""
         assert region.array is not None
         if region.shared:
             region.array = region.array.copy()
@@ -293,7 +295,10 @@ class AddressSpace:
         )
 
     def _nearest(self, address: int) -> Region | None:
-        """The region an address was probably meant for: below it, or above if it lies just under the next one."""
+        """The region that was probably meant.
+
+        The one below the address, or the next if the address is just before that.
+        """
         window = address >> WINDOW_BITS
         following = self._in_window(window + 1) if address & (WINDOW - 1) > WINDOW // 2 else None
         return following or self._in_window(window)
@@ -313,7 +318,7 @@ def _extent(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[in
 def _window(
     array: Array, byte_offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any
 ) -> Array:
-    """The tile of a flat array; shares its memory."""
+    """A tile of a flat array, as a view."""
     if strides is None and array.dtype == dtype:
         start = byte_offset // array.itemsize
         return array[start : start + prod(shape)].reshape(shape)
@@ -322,7 +327,7 @@ def _window(
 
 
 def _item_offset(region: Region, address: int) -> int:
-    """Offset of `address` in the region's shadow, which has one byte an element."""
+    """Offset of `address` in the region's shadow arrays, in elements."""
     return (address - region.base) // ITEMSIZE[region.dtype]
 
 
@@ -371,7 +376,7 @@ def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _type_problem(region: Region, dtype: str) -> Problem | None:
-    """Bytes may be reinterpreted only through integers; a float read as another float is a mistake."""
+    """A float read as another float type is a mistake; bytes may be reinterpreted only through integers."""
     if dtype == region.dtype or DTYPES[region.dtype].kind != "float" or DTYPES[dtype].kind != "float":
         return None if _reinterpretable(region.dtype, dtype) else _confusion(region, dtype)
     return _confusion(region, dtype)
@@ -391,7 +396,7 @@ def _confusion(region: Region, dtype: str) -> Problem:
 
 
 def _self_overlap(region: Region | None, shape: tuple[int, ...], strides: tuple[int, ...]) -> Problem | None:
-    """A strided store whose elements fall on each other has no defined result."""
+    """A strided store whose elements overlap each other is a race."""
     if _clearly_apart(shape, strides) or _all_distinct(shape, strides):
         return None
     return Problem(
@@ -404,7 +409,7 @@ def _self_overlap(region: Region | None, shape: tuple[int, ...], strides: tuple[
 
 @lru_cache(maxsize=1024)
 def _clearly_apart(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether each axis steps over all that the finer ones reach: the usual case, and cheap to see."""
+    """Whether the stride of each axis exceeds the extent of the finer ones: the common case, and cheap to check."""
     reach = 1
     for step, count in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
         if step < reach:
@@ -414,7 +419,7 @@ def _clearly_apart(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _all_distinct(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """By looking at every element's offset."""
+    """Whether all elements are distinct, by enumeration of their offsets."""
     offsets = np.zeros(shape, np.int64)
     for axis, (count, step) in enumerate(zip(shape, strides, strict=True)):
         offsets += (np.arange(count) * step).reshape([-1 if i == axis else 1 for i in range(len(shape))])
@@ -422,13 +427,13 @@ def _all_distinct(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _access(verb: str, shape: tuple[int, ...], stated: str | None, held: str) -> str:
-    """An access in words: the type is that of the value, and of the memory where it is another."""
+    """An access in words, with the type of the value, and of the memory if that differs."""
     rounded = f", stored as {held}," if stated is not None and stated != held else ""
     return f"{verb} of {_tile(shape, stated)}{rounded}"
 
 
 def _tile(shape: tuple[int, ...], dtype: str | None) -> str:
-    """A tile in words; without its type where nobody has said which."""
+    """A tile in words; without a type if it is unknown."""
     return f"a {'x'.join(map(str, shape)) or 'scalar'} {f'{dtype} ' if dtype else ''}tile"
 
 

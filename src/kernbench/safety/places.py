@@ -1,7 +1,7 @@
-"""Source places: which line of somebody's kernel is calling, found fast enough to be kept for every command.
+"""Source locations: the kernel line that is calling now, found fast enough to be recorded for every command.
 
-A module of kernbench that kernels call into sets `__kernbench_internal__ = True`; its frames are passed over, so the
-place is the innermost line that is not ours.
+A module of kernbench that kernels call into sets `__kernbench_internal__ = True`. Its frames are skipped, so the
+location is the innermost line outside of it.
 """
 
 from sys import _getframe
@@ -12,11 +12,11 @@ from kernbench.result.finding import Place
 
 
 class SiteTable:
-    """Numbers each kernel line that is met; `places[number]` is the line.
+    """Numbers each kernel line on first use; `places[number]` is the line.
 
-    A line is looked up by where its instruction lies in memory, one dictionary read: CPython keeps a code object's
-    instructions inside it, so no two of them share an address. Frames are walked and the line number is decoded only
-    the first time. The table keeps the code objects alive, so that their addresses stay theirs.
+    The key of a line is the address of its bytecode instruction, one dictionary lookup: CPython stores the instructions
+    inside the code object, so no two share an address. Frames are walked and the line number is decoded only the first
+    time. The table keeps the code objects alive, so that no address is reused.
     """
 
     def __init__(self, places: list[Place]):
@@ -26,23 +26,26 @@ class SiteTable:
         self._codes: list[CodeType] = []
 
     def copied(self, lines: list[Place]) -> "SiteTable":
-        """A table that knows the same, for a copy of its lines."""
+        """A copy of the table, for a copy of its list of lines."""
         copy = SiteTable(lines)
         copy._numbers, copy._by_line, copy._codes = self._numbers.copy(), self._by_line.copy(), self._codes.copy()
         return copy
 
     def become(self, other: "SiteTable") -> None:
-        """Have what another has, and share it."""
+        """Take over another table's state, and share it from then on."""
         vars(self).update(vars(other))
 
     def here(self, depth: int = 2) -> int:
-        """The number of the kernel line that is calling now: at best `depth` frames away, else further out."""
+        """The number of the kernel line that is calling now: at least `depth` frames out."""
         frame = _getframe(depth)
         number = self._numbers.get(id(frame.f_code) + frame.f_lasti)
         return self._outside(frame) if number is None else number
 
     def _outside(self, frame: FrameType) -> int:
-        """The number of the innermost line from `frame` on that is not ours; ours never get a number of their own."""
+        """The number of the innermost line from `frame` outwards that is not internal.
+
+        Internal lines are not numbered.
+        """
         while _is_internal(frame) and frame.f_back is not None:
             frame = frame.f_back
         key = id(frame.f_code) + frame.f_lasti
@@ -55,9 +58,9 @@ class SiteTable:
         return number
 
     def callers(self, frame: FrameType) -> tuple[int, ...]:
-        """The numbers of the lines that called the function of `frame`, innermost first, up to the first of ours."""
+        """The numbers of the lines that called the function of `frame`, innermost first, up to an internal one."""
         found: list[int] = []
-        # where ours are innermost, the function is the first that is not
+        # if the innermost frames are internal, start at the first that is not
         outer: FrameType | None = frame
         while outer is not None and _is_internal(outer):
             outer = outer.f_back
@@ -66,7 +69,7 @@ class SiteTable:
         return tuple(found)
 
     def callers_here(self) -> tuple[Place, ...]:
-        """The lines that called the function of the kernel line that is calling now, innermost first."""
+        """The call stack of the kernel line that is calling now, innermost first."""
         return tuple(self.places[number] for number in self.callers(_getframe(1)))
 
     def place_here(self) -> Place:
@@ -87,7 +90,7 @@ def _is_internal(frame: FrameType) -> bool:
 
 
 def raised_at(error: BaseException) -> Place | None:
-    """The innermost line of an exception's traceback that is not ours."""
+    """The innermost line of an exception's traceback that is not internal."""
     places = [
         Place(frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in walk_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""What a kernel prints: values as text, as `tl.device_print` and the npu's `tprint` show them."""
+"""Formats the values that a kernel prints with `tl.device_print` or the npu's `tprint`."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 
-# elements beyond which an array is shown by its corners
+# largest number of elements printed in full
 _MOST = 64
 
 
 def lines_of(prefix: str, values: Sequence[tuple[object, Array | None, str]], hexadecimal: bool) -> list[str]:
-    """A line (or several, for a matrix) for each value: (itself, its data if it carries any, its description)."""
+    """A line for each value, several for a matrix; a value is (itself, its data if it carries any, its description)."""
     if not values:
         return [prefix]
     lines = []

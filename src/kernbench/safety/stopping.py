@@ -1,8 +1,8 @@
-"""Stopping a run inside a kernel: at one of its lines, or where the first finding is made; and what was there then.
+"""Stops a run inside a kernel, at a line or at the first finding, and shows the state there.
 
-A `Stopper` belongs to one run. Nothing looks for it unless a launch is given one. Kernels in Python are followed line
-by line while it watches; other targets call `counts` and `keep` themselves. What it keeps is data: the place, who was
-there, and arrays by name, which the run shows as `views["stopped"]`.
+A `Stopper` belongs to one run. Launches without one have no overhead. Python kernels are traced line by line while it
+is active; other targets call `counts` and `keep` themselves. It keeps only data: the source location, which program,
+and arrays by name, which the run shows as `views["stopped"]`.
 """
 
 import ast
@@ -33,12 +33,12 @@ _TEXT = re.compile(r"(?:(?P<file>.+):)?(?P<line>\d{1,18})(?:#(?P<nth>\d{1,18}))?
 
 
 class StoppedError(OverBudgetError):
-    """Raised inside a program that has reached the place to stop at; kernels do not catch it by accident."""
+    """Raised inside a program that has reached the stop location; kernels do not catch it by accident."""
 
 
 @dataclass(frozen=True)
 class StopAt:
-    """Line `line` of `file`, the `nth` time that a program reaches it; line 0 is the first finding."""
+    """Stop at line `line` of `file`, the `nth` time that a program reaches it; line 0 is the first finding."""
 
     file: str = ""
     line: int = 0
@@ -50,7 +50,7 @@ class StopAt:
         return (f"{self.file}:" if self.file else "") + str(self.line) + (f"#{self.nth}" if self.nth > 1 else "")
 
     def is_file(self, name: str) -> bool:
-        """Whether a source file is the one that is meant: by its path, or by the end of it."""
+        """Whether a source file is the wanted one: the same path, or a path that ends with it."""
         return not self.file or name == self.file or _parts(name)[-len(_parts(self.file)) :] == _parts(self.file)
 
 
@@ -59,7 +59,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def stop_at(text: str) -> StopAt:
-    """What `FILE:LINE`, `FILE:LINE#N`, `LINE` or `finding` asks for."""
+    """Parse `FILE:LINE`, `FILE:LINE#N`, `LINE` or `finding`."""
     if text == FINDING:
         return StopAt()
     found = _TEXT.fullmatch(text)
@@ -70,7 +70,7 @@ def stop_at(text: str) -> StopAt:
 
 @dataclass(frozen=True)
 class Stopped:
-    """What was there: the place, who had reached it, why it stopped, and arrays by name (with what each stands for)."""
+    """The state at the stop: source location, which program, why it stopped, and arrays by name with descriptions."""
 
     where: Place
     who: str
@@ -85,13 +85,13 @@ class Stopped:
 
 
 class Stopper:
-    """Stops one run at `wanted`; `met` is what it had there, None until then. `strict`: also at formal findings."""
+    """Stops one run at `wanted`; `met` is the state there, None until then. `strict`: also at formal findings."""
 
     def __init__(self, wanted: StopAt, strict: bool = False):
         self.wanted = wanted
         self.strict = strict
         self.met: Stopped | None = None
-        # lines of the wanted file that programs reached, and other files they were in
+        # lines of the wanted file that programs reached, and other files with kernel code
         self.reached: set[int] = set()
         self.elsewhere: set[str] = set()
         self._times: Counter[str] = Counter()
@@ -104,15 +104,15 @@ class Stopper:
 
     @property
     def at_finding(self) -> bool:
-        """Whether the first finding is what it waits for."""
+        """Whether it stops at the first finding."""
         return not self.wanted.line
 
     def minds(self, finding: Finding) -> bool:
-        """Whether it stops at a finding of this severity."""
+        """Whether it stops at findings of this severity."""
         return self.strict or finding.severity == FAULT
 
     def matches(self, file: str) -> bool:
-        """Whether a file is the wanted one; those that are not are kept, to be listed."""
+        """Whether a file is the wanted one; others are remembered for the message."""
         known = self._matches.get(file)
         if known is None:
             known = self._matches[file] = self.wanted.is_file(file)
@@ -121,7 +121,7 @@ class Stopper:
         return known
 
     def counts(self, line: int, who: str) -> bool:
-        """Note that somebody reached a line of the wanted file; whether this is the time to stop."""
+        """Count that a program reached a line of the wanted file; returns whether to stop now."""
         self.reached.add(line)
         if line != self.wanted.line or self.met is not None or self.at_finding:
             return False
@@ -129,13 +129,13 @@ class Stopper:
         return self._times[who] == self.wanted.nth
 
     def keep(self, where: Place, who: str, why: str, arrays: dict[str, Array], about: dict[str, str]) -> None:
-        """Take what was there, the first time; later calls change nothing."""
+        """Keep the state, the first time; later calls have no effect."""
         if self.met is None:
             self.met = Stopped(where, who, why, arrays, about)
 
     @contextmanager
     def watching(self, who: Callable[[], str], show: Show) -> Iterator[None]:
-        """Follow Python kernels in this thread: `who()` names the one that runs, `show` gives arrays of its values."""
+        """Trace Python kernels in this thread: `who()` names the running program, `show` gives arrays of its values."""
         if self.met is not None:
             yield
             return
@@ -151,7 +151,7 @@ class Stopper:
                 sys.settrace(before)
 
     def _enter(self, frame: FrameType, event: str, value: object) -> Any:
-        """A function is called: its lines matter if they are in the wanted file."""
+        """A function is called: trace its lines if it is in the wanted file."""
         file = frame.f_code.co_filename
         if is_ours(frame) or _is_library(frame) or not self.matches(file):
             return None
@@ -160,8 +160,10 @@ class Stopper:
         return self._follower(self._statements[file], frame.f_code.co_name in _COMPREHENSIONS)
 
     def _follower(self, statement: "Statement", inside: bool) -> object:
-        """Follows one call. A statement is reached once, however often Python comes back to its first line from its
-        others, or from a comprehension in it (`inside`, where that is a function of its own).
+        """The trace function of one call.
+
+        A statement counts as reached once, even if Python returns to its first line from its other lines, or from a
+        comprehension in it (`inside` if that is a function of its own).
         """
         wanted, before = self.wanted.line, 0
 
@@ -196,7 +198,7 @@ class Stopper:
             raise StoppedError
         raised = _raised_in()
         if raised is not None:
-            # the program has ended with an error: its frame is still there to look at
+            # the program has raised an error: its frame still exists in the traceback
             self._take(*raised, self._who(), why)
 
     def _take(self, frame: FrameType, line: int, who: str, why: str) -> None:
@@ -204,7 +206,7 @@ class Stopper:
         self.keep(where, who, why, *held_in(_frames(frame), self._show))
 
     def missed(self) -> str:
-        """Why the place was never met, for people."""
+        """A message on why the location was never reached."""
         if self.at_finding:
             return "there was nothing to stop at: the run has no findings"
         if self._times:
@@ -220,9 +222,9 @@ class Stopper:
 
 @dataclass(frozen=True)
 class Statement:
-    """The statement that begins at line `line` and ends, or whose head ends, at `end` (0: none begins there).
+    """The statement that begins at line `line`; `end` is the last line of it or of its head (0: no statement there).
 
-    `simple` is one without a body; `comprehensions` are line and column where each begins and ends.
+    `simple` is one without a body; `comprehensions` are (line, column) of begin and end of each.
     """
 
     line: int
@@ -231,24 +233,27 @@ class Statement:
     comprehensions: tuple[tuple[tuple[int, int], tuple[int, int]], ...] = ()
 
     def is_entered_below(self, frame: FrameType, before: int) -> bool:
-        """Whether a frame that was at line `before` begins the statement at a later line than its first: Python
-        evaluates a value on a line of its own, and what a comprehension goes over, before anything on the first line.
+        """Whether a frame, last at line `before`, enters the statement below its first line.
+
+        Python evaluates a value on a line of its own, and the iterable of a comprehension, before the first line.
         """
         below = self.simple and self.line < frame.f_lineno <= self.end
         return below and not self.line <= before <= self.end and frame.f_code.co_name != "<lambda>"
 
     def goes_on(self, frame: FrameType, before: int) -> bool:
-        """Whether a frame at the first line, which was at line `before`, is in the statement already."""
+        """Whether a frame at the first line, last at line `before`, is still in the same execution of the statement."""
         if before == self.line:
             return bool(self.comprehensions) and self._repeats(frame)
         return self.line < before <= self.end
 
     def _repeats(self, frame: FrameType) -> bool:
-        """Whether the frame goes round a comprehension. Since Python 3.12 one is a loop of the function it stands in:
-        Python comes back to the line at an instruction of the comprehension that does not begin the line.
+        """Whether the frame is in an iteration of a comprehension.
+
+        Since Python 3.12 a comprehension is a loop of the enclosing function. Python returns to the line at an
+        instruction of the comprehension that is not the line's first.
         """
         code, at = frame.f_code, frame.f_lasti
-        # an instruction has two bytes
+        # an instruction takes two bytes
         line, _, column, _ = next(islice(code.co_positions(), at // 2, None), (None, None, None, None))
         if line is None or column is None or at == min(first for first, _, of in code.co_lines() if of == self.line):
             return False
@@ -276,7 +281,7 @@ def _comprehensions(statement: ast.stmt) -> Iterator[tuple[tuple[int, int], tupl
 
 
 def is_ours(frame: FrameType) -> bool:
-    """Whether a frame is kernbench's own, the bundled kernels aside."""
+    """Whether a frame is kernbench's own, except the bundled kernels."""
     module = str(frame.f_globals.get("__name__", ""))
     return "__kernbench_internal__" in frame.f_globals or (
         module.startswith("kernbench.") and not module.startswith("kernbench.benches.")
@@ -284,20 +289,20 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def _kernel_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame from `frame` on that is a kernel's."""
+    """The innermost kernel frame from `frame` outwards."""
     while frame is not None and (is_ours(frame) or _is_library(frame)):
         frame = frame.f_back
     return frame
 
 
 def _is_library(frame: FrameType) -> bool:
-    """Whether a frame is of an installed package or of Python itself."""
+    """Whether a frame belongs to an installed package or to Python itself."""
     name = frame.f_code.co_filename
     return "site-packages" in name or name.startswith((_PYTHON, "<"))
 
 
 def _raised_in() -> tuple[FrameType, int] | None:
-    """The innermost kernel frame of the error that is being reported, and its line."""
+    """The innermost kernel frame of the error being handled, and its line."""
     found, trace = None, sys.exc_info()[2]
     while trace is not None:
         if not is_ours(trace.tb_frame) and not _is_library(trace.tb_frame):
@@ -307,7 +312,7 @@ def _raised_in() -> tuple[FrameType, int] | None:
 
 
 def _frames(frame: FrameType | None) -> list[tuple[str, dict[str, object]]]:
-    """The frame's variables, then those of the kernel's functions that called it, by function."""
+    """The frame's variables, then those of the kernel functions that called it, by function."""
     found: dict[str, dict[str, object]] = defaultdict(dict)
     while frame is not None and not is_ours(frame):
         name = frame.f_code.co_name if found else ""

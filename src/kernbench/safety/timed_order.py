@@ -1,9 +1,10 @@
-"""Whether time agrees with the result, for any target: a slow, obvious check that knows nothing of edges and clocks.
+"""Checks that timing agrees with the results, for any target.
 
-It is given what a run did to memory, in the order in which the functional pass did it, and when each operation was
-under way in time. Two operations that touch a common byte, of which one writes, must not overlap in time, and must come
-in the order in which they were computed. What only adds to memory, atomically, may come in any order with other such
-operations.
+Slow and simple, independent of dependence edges and clocks.
+
+Its input is each operation's memory accesses, in the order of the functional pass, and its interval in time. Two
+operations that touch a common byte, at least one of them writing, must not overlap in time, and must be timed in the
+order in which they were computed. Atomic additions may come in any order among themselves.
 """
 
 from collections.abc import Hashable, Iterable
@@ -19,14 +20,14 @@ Bytes = NDArray[np.int64]
 Touched = Iterable[tuple[Hashable, Bytes]]
 
 READ, WRITE, ADD = range(3)
-# which earlier accesses an access must come after
+# the kinds of earlier accesses that an access must come after
 _AFTER = {READ: (WRITE, ADD), WRITE: (READ, WRITE, ADD), ADD: (READ, WRITE)}
 _NOBODY = -1
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Two operations on a common byte that are timed otherwise than they were computed."""
+    """Two operations on a common byte whose order in time contradicts the order of computation."""
 
     earlier: str
     later: str
@@ -44,13 +45,13 @@ class Contradiction:
 
 @dataclass
 class _Memory:
-    """For each byte and kind of access: when the last to end ends, and which operation that is."""
+    """By byte and kind of access: the latest end so far, and the operation it belongs to."""
 
     ends: Array = field(default_factory=lambda: np.full((3, 0), -(1 << 62), np.int64))
     who: Array = field(default_factory=lambda: np.full((3, 0), _NOBODY, np.int64))
 
     def reach(self, size: int) -> None:
-        """Make room for bytes up to `size`."""
+        """Grow to `size` bytes."""
         more = size - self.ends.shape[1]
         if more > 0:
             more = max(more, self.ends.shape[1])
@@ -59,7 +60,7 @@ class _Memory:
 
 
 class TimedOrder:
-    """Takes operations one by one, in the order in which they were computed; `contradictions` are what it found."""
+    """Takes operations in the order in which they were computed, and collects `contradictions`."""
 
     def __init__(self) -> None:
         self.contradictions: list[Contradiction] = []
@@ -69,9 +70,9 @@ class TimedOrder:
     def operation(
         self, name: str, begin: int, end: int, reads: Touched = (), writes: Touched = (), adds: Touched = ()
     ) -> None:
-        """One operation, under way from `begin` to `end`, and the bytes it touches: (memory, numbers of bytes).
+        """Add an operation that runs from `begin` to `end`, and the bytes it touches: (memory, byte indices).
 
-        What one operation does itself has no order: it may read what it overwrites.
+        Accesses within one operation are unordered: it may read what it overwrites.
         """
         touched = [
             (kind, memory, np.asarray(numbers, np.int64))
@@ -109,6 +110,6 @@ def strided_bytes(offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
     for size, step in zip(shape, strides, strict=True):
         numbers = (numbers[:, None] + np.arange(size) * step).reshape(-1)
     touched: Bytes = (numbers[:, None] + np.arange(itemsize)).reshape(-1)
-    # the same array is given out again
+    # cached and shared by callers
     touched.flags.writeable = False
     return touched

@@ -1,4 +1,4 @@
-"""Kernels whose call runs nothing: with `yield` or `async` in it, a function only makes an object."""
+"""Kernels whose call runs nothing: with `yield` or `async`, a call only creates an object."""
 
 from collections.abc import AsyncGenerator, Coroutine, Generator
 
@@ -7,8 +7,8 @@ from kernbench.result.finding import Place
 
 
 def check_ran(result: object, what: str = "kernel") -> None:
-    """Refuse what a kernel returned if that shows that none of its lines ran; reported at the function's first line."""
-    # nearly all return nothing, and to ask for these classes takes a microsecond
+    """Raise an error if a kernel's return value shows that none of its lines ran, at the function's first line."""
+    # nearly all return None, and the isinstance check takes a microsecond
     if result is None or not isinstance(result, (Generator, Coroutine, AsyncGenerator)):
         return
     code = getattr(result, "gi_code", None) or getattr(result, "cr_code", None) or getattr(result, "ag_code", None)

@@ -1,4 +1,4 @@
-"""Deadlock reports: who waits for what, on whom, and the cycle that keeps them there."""
+"""Deadlock reports: which program waits for what, on whom, and the wait-for cycle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from kernbench.result.finding import Finding, Other, Place, rank_ranges
 
 @dataclass(frozen=True)
 class Waiter:
-    """A blocked program: what it does (`action`, the same words for the same wait), and who alone could wake it.
+    """A blocked program: what it does (`action`, equal texts for equal waits), and the only program that could wake it.
 
-    Programs go by number: ranks are their own, programs inside a rank have numbers that no rank has.
+    A program's number is its rank; programs inside a rank have other numbers.
     """
 
     rank: int
@@ -20,13 +20,14 @@ class Waiter:
     needs: str
 
 
-# of programs that are no rank: number -> (the rank they work for, what to call them)
+# programs inside a rank: number -> (their rank, their name)
 Inner = Mapping[int, tuple[int, str]]
 
 
 def deadlock(waiters: Sequence[Waiter], ended: Mapping[int, str], hint: str, inner: Inner | None = None) -> Finding:
-    """One finding that describes the whole deadlock, at the wait that the others hang on. `ended` says of programs that
-    run no more how they ended.
+    """One finding for the whole deadlock, at the wait that the others depend on.
+
+    `ended` says how programs that no longer run have ended.
     """
     inner = inner or {}
     lines = ["no program can go on:"]
@@ -47,20 +48,20 @@ def deadlock(waiters: Sequence[Waiter], ended: Mapping[int, str], hint: str, inn
 
 
 def _called(members: Sequence[Waiter], inner: Inner) -> str:
-    """Waiters in words: ranks as ranges, the others by name."""
+    """Waiters in words: ranks as ranges, others by name."""
     ranks = [w.rank for w in members if w.rank not in inner]
     return ", ".join([rank_ranges(ranks)] * bool(ranks) + [inner[w.rank][1] for w in members if w.rank in inner])
 
 
 def _root(waiters: Sequence[Waiter]) -> Waiter:
-    """Where the first waiter's chain ends: the wait for a program that runs no more, or the first of a cycle."""
+    """The end of the first waiter's chain: the wait for a program that no longer runs, or the first wait of a cycle."""
     by_rank = {w.rank: w for w in waiters}
     path = _follow(waiters[0], by_rank)
     return by_rank[path[-1] if path[-1] in by_rank else path[-2]]
 
 
 def _chain(waiters: Sequence[Waiter], ended: Mapping[int, str], inner: Inner) -> str:
-    """The wait-for cycle, or the program at the end of the chain that can no longer signal anybody."""
+    """The wait-for cycle, or the program at the end of the chain that can never signal."""
 
     def name(number: int) -> str:
         return inner[number][1] if number in inner else f"rank {number}"

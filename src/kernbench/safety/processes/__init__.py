@@ -1,1 +1,1 @@
-"""A launch in several processes: units handed out, copies that go on by themselves, and what they would lose."""
+"""A launch in several processes: work units for workers, forks that continue by themselves, and lost side effects."""

@@ -1,7 +1,7 @@
-"""Copies of this process that go on from where it stands, each on its own, until they send one answer and end.
+"""Forks of this process that continue by themselves, until each sends one answer and ends.
 
-The process that made them waits. It has not changed meanwhile, so that it can go on as if nothing had been tried: a
-copy that refuses, dies or is ended is no error.
+The parent waits. It does not change meanwhile, so that it can go on as if nothing had been tried: a fork that refuses,
+dies or is killed is no error.
 """
 
 import ctypes
@@ -23,22 +23,22 @@ from kernbench.safety.processes.parcels import Packer, new_file, unpack
 from kernbench.safety.processes.workers import LENGTH, read_exactly, reaped, widen, write_all
 from kernbench.safety.processes.writing import watch
 
-# seconds between two signs of life of the process that waits
+# seconds between two calls of `tick` while the parent waits
 _TICK = 0.2
 _DEATH_SIGNAL = 1
 
 
 class Copies:
-    """Copies of one process. In a copy `number` says which it is; it is None in the process that made them."""
+    """Forks of one process; `number` says which one this is, None in the parent."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self._out = self._in = -1
         self._pids: dict[int, int] = {}
         self._failed = False
-        # where what is sent to copies goes
+        # pipes for sending to the forks
         self._orders: list[int] = []
-        # files for what is large: of what each copy answers, by where it comes from, and of what is sent to all
+        # files for large arrays: of each fork's answer, by its pipe, and of what is sent to all
         self._files: dict[int, int | None] = {}
         self._sent: int | None = None
         self._answers = Packer(None)
@@ -48,7 +48,7 @@ class Copies:
         self._shared: object = None
 
     def make(self, count: int) -> None:
-        """Fork: returns in the process itself, and in each copy."""
+        """Fork; returns in the parent and in each fork."""
         if self._sent is None:
             self._sent = new_file()
             self._given = Packer(self._sent)
@@ -79,18 +79,18 @@ class Copies:
         self._files[ends[0]] = new_file()
         widen(ends[1])
         with warnings.catch_warnings():
-            # Python warns of every thread there is
+            # Python warns about any thread
             warnings.simplefilter("ignore", DeprecationWarning)
             return os.fork()
 
     def _begin(self, number: int, others: tuple[int, int], send: int, hear: int) -> None:
-        """This is a copy: what it prints would be printed again by others, so that it only notes it."""
+        """Set up a fork; its output is captured, as another process would print it again."""
         self._answers = Packer(self._files.pop(others[0]))
         for end in (*others, *self._pids, *self._orders, *(file for file in self._files.values() if file is not None)):
             os.close(end)
         self.number, self._out, self._in, self._pids, self._orders = number, send, hear, {}, []
         self._files = {}
-        # the process that was asked to stop stops its copies; one that is gone needs none
+        # on Ctrl-C the parent kills its forks; a fork also dies with its parent
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(_DEATH_SIGNAL, signal.SIGKILL)
@@ -102,7 +102,7 @@ class Copies:
         self._shared = _shared_states()
 
     def send(self, what: object) -> bool:
-        """Send something to each copy; whether all are there to take it."""
+        """Send an object to each fork; returns whether all are alive."""
         data = self._given.pack(what)
         try:
             for end in self._orders:
@@ -113,12 +113,14 @@ class Copies:
         return True
 
     def heard(self) -> object:
-        """In a copy: what was sent to it; None where nobody is left to send anything."""
+        """In a fork: receive an object; None if the parent is gone."""
         return _received(self._in, self._sent)
 
     def answer(self, what: object) -> NoReturn:
-        """A copy sends what it has found, and ends; a refusal where somebody's code printed, drew random numbers or
-        changed the environment."""
+        """In a fork: send the answer and end.
+
+        Refuse if user code printed, drew random numbers or changed the environment.
+        """
         printed = any(text.getvalue() for text in self._printed)
         printed = printed or (self._written is not None and os.fstat(self._written).st_size > 0)
         if printed or _shared_states() != self._shared:
@@ -133,12 +135,14 @@ class Copies:
             os._exit(0)
 
     def refuse(self) -> NoReturn:
-        """A copy gives up."""
+        """In a fork: refuse, so that the parent does the work itself."""
         self.answer(None)
 
     def answers(self, tick: Callable[[], None]) -> list[object] | None:
-        """What the copies answer, in their order; None if one of them refuses or dies. Then, or at the end, all are
-        ended. `tick` is called now and then."""
+        """The answers of all forks, in order; None if one refuses or dies. All are killed before it returns.
+
+        `tick` is called now and then.
+        """
         if self._failed:
             self.close()
             return None
@@ -160,7 +164,7 @@ class Copies:
         return [found[results] for results in order]
 
     def close(self) -> None:
-        """End all copies, whatever they do."""
+        """Kill all forks, whatever they do."""
         for end in self._orders:
             os.close(end)
         for results, pid in self._pids.items():
@@ -176,28 +180,29 @@ class Copies:
 
 
 def _received(results: int, file: int | None) -> object:
-    """An answer, what is large of it in a file; None where there is none, or a refusal."""
+    """An unpickled answer, with its large arrays from a file; None for a refusal or the end of the pipe."""
     length = read_exactly(results, LENGTH)
     data = read_exactly(results, int.from_bytes(length, "little")) if length is not None else None
-    # written by a copy of this very process
+    # pickled by a fork of this very process
     return None if data is None else unpack(data, file)
 
 
 def _redirected() -> int | None:
-    """Let what is written to the terminal past `sys.stdout`, as by loggers and programs that are started, go to a file
-    that lies in memory; None where the system has none.
+    """Redirect output to the terminal that bypasses `sys.stdout`, as of loggers and subprocesses, to a memory file.
+
+    None if the system has none.
     """
     file = new_file()
     if file is not None:
         for end, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
-            # without a stream something else may have this number
+            # without a stream, another file may have this descriptor
             if stream is not None:
                 os.dup2(file, end)
     return file
 
 
 def _shared_states() -> object:
-    """What all code shares: what generators would give next, and the environment."""
+    """Global state that all code shares: random generators and the environment."""
     words = np.random.get_state(legacy=False)
     torch = getattr(sys.modules.get("torch"), "default_generator", None)
     drawn = b"" if torch is None else torch.get_state().numpy().tobytes()

@@ -1,10 +1,9 @@
-"""What functions can change outside themselves: a launch that is divided over processes loses such changes.
+"""Which state outside themselves functions can change: a launch divided over processes would lose such changes.
 
-Looked at is all that a function of somebody's own can reach: variables that it closes over, globals and attributes of
-modules that it names, its defaults, and what these hold: elements of containers, attributes of objects and of their
-classes, and what their methods can reach in turn. Of libraries the attributes are looked at that the function names,
-and nothing that their own code reaches. What cannot be compared, an iterator, an open file or what is larger than is
-looked at, counts as changed.
+All that a user function can reach is compared: its closure, globals and module attributes that it names, its defaults,
+and their contents (elements of containers, attributes of objects and of their classes, what their methods can reach).
+Of libraries only the attributes that the function names are compared, not what library code reaches. What cannot be
+compared (an iterator, an open file, or anything too large) counts as changed.
 """
 
 import io
@@ -28,36 +27,36 @@ from types import (
 import numpy as np
 
 _LIBRARY = os.path.dirname(os.__file__)
-# objects that are looked at for one function, elements of a container, and bytes of an array
+# limits: objects per function, elements of a container, and bytes of an array
 _MOST_OBJECTS, _MOST, _MOST_BYTES = 1 << 17, 1 << 16, 1 << 24
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), range, np.generic, np.dtype)
-# what Python itself adds to a class
+# descriptors that Python itself adds to a class
 _OF_CLASSES = (GetSetDescriptorType, MemberDescriptorType)
-# what attributes of libraries hold is looked at where it is one of these; of others, which one it is
+# the content of a library's attribute is compared if it is one of these; otherwise its identity
 _CONTAINERS = (dict, list, set, deque, np.ndarray)
-# how a function reaches attributes by names that are text
+# ways to access attributes by names that are strings
 _BY_TEXT = frozenset(("setattr", "delattr", "vars", "__dict__"))
 State = dict[tuple[object, ...], object]
 Named = list[tuple[object, object]]
 
 
 class Outside:
-    """What functions that were added could change, as it was when they were."""
+    """A snapshot of all state that the added functions could change."""
 
     def __init__(self) -> None:
-        # by identity: they are kept, so that no other object has the identity of one
+        # by id; the functions are kept alive, so that no id is reused
         self._functions: dict[int, object] = {}
         self._before: State = {}
 
     def add(self, functions: Iterable[object]) -> None:
-        """Look at some functions, unless they are known."""
+        """Take a snapshot for some functions, unless they are known."""
         for function in functions:
             if id(function) not in self._functions:
                 self._functions[id(function)] = function
                 self._before |= {key: state for key, state in _state(function).items() if key not in self._before}
 
     def changed(self) -> bool:
-        """Whether anything is not as it was."""
+        """Whether anything differs from the snapshot."""
         now: State = {}
         for function in self._functions.values():
             now |= _state(function)
@@ -84,13 +83,13 @@ def _state(function: object) -> State:
 
 
 def _mark(value: object) -> object:
-    """What must be the same of a value that is held: a plain one itself, of others which one it is."""
-    # by its text, so that NaN is what it was, and 1 is not 1.0
+    """What is compared of a reference: the value of a plain one, otherwise its identity."""
+    # by its repr, so that NaN equals NaN, and 1 differs from 1.0
     return (type(value), repr(value)) if isinstance(value, _PLAIN) else id(value)
 
 
 def _contents(one: object) -> tuple[object, Named]:
-    """What is compared of an object itself, and what it holds, by name."""
+    """The state of an object itself, and its references by name."""
     if isinstance(one, (dict, list, tuple, set, frozenset, deque)):
         return _elements(one)
     if isinstance(one, np.ndarray) and one.dtype == object:
@@ -111,7 +110,7 @@ def _code(one: "partial[object] | MethodType | FunctionType | type") -> tuple[ob
 
 
 def _own(one: object) -> object:
-    """What is compared of an object beside its attributes."""
+    """The state of an object besides its attributes."""
     if isinstance(one, random.Random):
         return hash(one.getstate())
     if isinstance(one, np.random.RandomState):
@@ -123,12 +122,12 @@ def _own(one: object) -> object:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "Generator") and isinstance(one, torch.Generator):
         return hash(one.get_state().numpy().tobytes())
-    # never equal to what it was
+    # never equal to an earlier one
     return object() if isinstance(one, (Iterator, io.IOBase)) else _bytes(one)
 
 
 def _bytes(one: object) -> object:
-    """What an array or another object that lies in memory as bytes holds; None of one that does not."""
+    """A hash of the bytes of an array or another object with a buffer; None for other objects."""
     if isinstance(one, np.ndarray):
         return hash(one.tobytes()) if one.nbytes <= _MOST_BYTES and not one.dtype.hasobject else object()
     try:
@@ -140,11 +139,11 @@ def _bytes(one: object) -> object:
 
 
 def _numbers(one: object) -> object:
-    """What a tensor of torch, or of another library whose arrays NumPy can read, holds."""
+    """A hash of the content of a torch tensor, or of another array that NumPy can read."""
     torch = sys.modules.get("torch")
     try:
         if torch is not None and isinstance(one, torch.Tensor):
-            # by bytes: of some types NumPy has none
+            # by bytes: NumPy lacks some types
             small = one.device.type == "cpu" and one.numel() * one.element_size() <= _MOST_BYTES
             return _bytes(one.detach().reshape(-1).contiguous().view(torch.uint8).numpy()) if small else object()
         return _bytes(np.asarray(one))
@@ -153,22 +152,22 @@ def _numbers(one: object) -> object:
 
 
 def _elements(one: Collection[object]) -> tuple[object, Named]:
-    """Of a container: how many it has, and the first of them; of a dictionary keys and values."""
+    """The size of a container, and its first elements; of a dictionary keys and values."""
     if isinstance(one, dict):
         pairs = list(islice(one.items(), _MOST))
         keys: Named = [(("key", i), key) for i, (key, _) in enumerate(pairs)]
         return _count(one), [*keys, *((("value", i), value) for i, (_, value) in enumerate(pairs))]
-    # elements of a set come in the order in which it gives them, as long as it is the same
+    # an unchanged set keeps its iteration order
     return _count(one), list(enumerate(islice(one, _MOST)))
 
 
 def _count(one: Collection[object]) -> object:
-    # of what is larger not all is looked at: never equal to what it was
+    # too large to compare: never equal to an earlier one
     return len(one) if len(one) <= _MOST else object()
 
 
 def _attributes(one: object) -> Named:
-    """Attributes of an object, those in slots among them, and its class."""
+    """The attributes of an object, including slots, and its class."""
     held: Named = list(getattr(one, "__dict__", {}).items())
     for base in type(one).__mro__:
         for name, slot in vars(base).items():
@@ -178,22 +177,22 @@ def _attributes(one: object) -> Named:
 
 
 def _named(function: FunctionType) -> Named:
-    """What a function refers to outside itself, by name; of modules of somebody's own the attributes that it names."""
+    """What a function refers to outside itself, by name; of user modules the attributes that it names."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     held: Named = [(name, _cell(cell)) for name, cell in cells]
     held += [("defaults", function.__defaults__), ("keyword defaults", function.__kwdefaults__)]
     held += [(("attribute", name), value) for name, value in vars(function).items()]
-    # sorted, so that the same names are met in the same order
+    # sorted, so that names are visited in the same order
     names = _names(function.__code__)
     known = function.__globals__ if "globals" in names else names
     held += [(name, function.__globals__[name]) for name in known if name in function.__globals__]
-    # modules that it imports itself are no globals
+    # modules imported inside the function are no globals
     imported = [sys.modules[name] for name in names if name in sys.modules]
     return held + _of_modules([*(value for _, value in held), *imported], names)
 
 
 def _names(code: CodeType) -> list[str]:
-    """The names of globals and attributes in a function, sorted, so that the same are met in the same order."""
+    """The names of globals and attributes in a function, sorted so that they are visited in the same order."""
     codes = _codes(code)
     names = {name for one in codes for name in one.co_names}
     if names & _BY_TEXT:
@@ -202,7 +201,7 @@ def _names(code: CodeType) -> list[str]:
 
 
 def _of_modules(values: list[object], names: list[str]) -> Named:
-    """The attributes with these names of the modules among some values, of modules in them, and of libraries' code."""
+    """The attributes with these names of modules and library code among some values, and of modules in those."""
     held: Named = []
     waiting, seen = values, set()
     while waiting:
@@ -220,12 +219,12 @@ def _of_modules(values: list[object], names: list[str]) -> Named:
 
 
 def _seen_of(value: object) -> object:
-    """What is looked at of a value that a library holds: of one that is neither plain nor a container, which it is."""
+    """What is compared of a library's value: its content if plain or a container, otherwise its identity."""
     return value if isinstance(value, (*_CONTAINERS, *_PLAIN)) else f"at {id(value)}"
 
 
 def _is_natural(name: str, value: object) -> bool:
-    """Whether code of a library is where it is by its own name, perhaps only since somebody asked for it."""
+    """Whether library code is bound to its own name, perhaps only since a lazy import."""
     own = str(getattr(value, "__name__", ""))
     is_code = isinstance(value, (ModuleType, type, FunctionType, BuiltinFunctionType))
     return is_code and own.rpartition(".")[2] == name and _is_library(value)
@@ -244,9 +243,9 @@ def _codes(code: CodeType) -> list[CodeType]:
 
 
 def _is_library(value: object) -> bool:
-    """Whether code, or an object of kernbench, comes from Python, an installed package or kernbench, but for benches.
+    """Whether a value is code of Python, an installed package or kernbench (not a bench), or an object of kernbench.
 
-    Containers and other objects of a library's classes are somebody's own: what is in them is looked at.
+    Containers and other objects of a library's classes belong to the user: their contents are compared.
     """
     if isinstance(value, ModuleType):
         module = value.__name__
@@ -260,7 +259,7 @@ def _is_library(value: object) -> bool:
 
 
 def is_library(module: str) -> bool:
-    """Whether a module is one of Python, an installed package or kernbench, but for benches."""
+    """Whether a module belongs to Python, an installed package or kernbench, except benches."""
     if module.startswith("kernbench."):
         return not module.startswith("kernbench.benches.")
     if module in (*sys.builtin_module_names, "kernbench") or module.split(".")[0] == "numpy":

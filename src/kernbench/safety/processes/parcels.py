@@ -1,6 +1,6 @@
-"""What one process sends to another: pickled, and large arrays as they are, through a file that lies in memory.
+"""Objects sent between processes: pickled, with large arrays out of band in a memory file.
 
-A pipe takes what is sent apart and copies it several times over. Of an array in the file the receiver maps the pages.
+A pipe would split the data and copy it several times. The receiver maps an array's pages of the file instead.
 """
 
 import mmap
@@ -8,29 +8,29 @@ import os
 import pickle
 from contextlib import suppress
 
-# arrays of so many bytes or more go through the file, each from a whole page on
+# arrays of at least this many bytes go through the file, each page-aligned
 _LARGE = 1 << 16
 _PAGE = mmap.PAGESIZE
 
 
 def new_file() -> int | None:
-    """A file without a name that lies in memory; None where the system has none."""
+    """An anonymous file in memory; None if the system has none."""
     with suppress(OSError, AttributeError):
         return os.memfd_create("kernbench")
     return None
 
 
 class Packer:
-    """Packs what is sent through one file, one thing behind the other."""
+    """Pickles objects for one receiver; their large arrays are appended to one file."""
 
     def __init__(self, file: int | None):
         self._file = file
         self._end = 0
 
     def pack(self, what: object) -> bytes:
-        """Bytes from which `unpack` makes the same again; its arrays stay in the file for as long as it is open."""
+        """Bytes from which `unpack` restores the object; its large arrays stay in the file while that is open."""
         if self._file is not None:
-            # where there is no memory for the file there may be some for the pipe
+            # if there is no memory for the file, there may be some for the pipe
             with suppress(OSError):
                 return self._through(self._file, what)
         return pickle.dumps((pickle.dumps(what, pickle.HIGHEST_PROTOCOL), []), pickle.HIGHEST_PROTOCOL)
@@ -51,7 +51,7 @@ class Packer:
     def _append(self, file: int, raw: memoryview) -> int:
         start = self._end
         self._end = -(-(start + raw.nbytes) // _PAGE) * _PAGE
-        # a page that is mapped has to be there as a whole
+        # a mapped page must lie in the file completely
         os.ftruncate(file, self._end)
         done = 0
         while done < raw.nbytes:
@@ -60,7 +60,7 @@ class Packer:
 
 
 def unpack(data: bytes, file: int | None) -> object:
-    """What was packed, by a copy of this very process. Its arrays may be written to: that changes no file."""
+    """Restore an object packed by a fork of this very process; its arrays are mapped copy-on-write."""
     packed, ranges = pickle.loads(data)
     found: object = pickle.loads(packed, buffers=[_mapped(file, start, nbytes) for start, nbytes in ranges])
     return found

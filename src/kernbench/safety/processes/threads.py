@@ -1,6 +1,6 @@
-"""Work of NumPy on large arrays, done by several threads: it holds no lock of Python meanwhile.
+"""NumPy work on large arrays in several threads: NumPy releases the GIL meanwhile.
 
-The threads end before it is over, so that the process can be copied afterwards as one that has none.
+The threads end with the work, so that the process can be forked safely afterwards.
 """
 
 import threading
@@ -12,22 +12,21 @@ from typing import TypeVar
 from kernbench.common.deferred import beside_others
 from kernbench.safety.jobs import wanted_jobs
 
-# more threads than this wait for the memory
+# more threads than this are limited by memory bandwidth
 _MOST = 8
 One = TypeVar("One")
 Two = TypeVar("Two")
 
 
 def thread_count(jobs: int | None = None, most: int = _MOST) -> int:
-    """How many threads do something at once where a launch may use so many processes."""
+    """Number of threads for parallel work: one for each process that a launch may use, at most `most`."""
     return min(wanted_jobs(jobs), most)
 
 
 def together(works: Iterable[Callable[[], object]], jobs: int | None = None, most: int = _MOST) -> None:
-    """Do all of some works, in any order, on as many threads as a launch may use processes, or on so many; on
-    `most` at most.
+    """Run some functions in any order, on as many threads as `thread_count` says.
 
-    What one of them raises is raised when all threads have ended; works that nobody began by then are not done.
+    An exception in one of them is raised when all threads have ended; functions not started by then are skipped.
     """
     wanted = list(works)
     if len(wanted) == 1:
@@ -40,7 +39,7 @@ def together(works: Iterable[Callable[[], object]], jobs: int | None = None, mos
     def work() -> None:
         try:
             with beside_others() if count > 1 else nullcontext():
-                # next() of a list's iterator is one step of Python: no two threads get the same
+                # next() of a list iterator is atomic under the GIL: no two threads get the same item
                 for one in waiting:
                     if errors:
                         return
@@ -50,7 +49,7 @@ def together(works: Iterable[Callable[[], object]], jobs: int | None = None, mos
 
     threads: list[threading.Thread] = []
     try:
-        # where the system has no more threads, this one and those that there are do the rest
+        # if the system has no more threads, the existing ones do the rest
         with suppress(RuntimeError):
             for _ in range(count - 1):
                 threads.append(threading.Thread(target=work))
@@ -66,13 +65,13 @@ def together(works: Iterable[Callable[[], object]], jobs: int | None = None, mos
 
 def _joined(threads: Iterable[threading.Thread]) -> None:
     for thread in threads:
-        # one that the system refused was never begun
+        # a thread that the system refused was never started
         if thread.ident is not None:
             thread.join()
 
 
 def both(one: Callable[[], One], two: Callable[[], Two], worth: bool = True) -> tuple[One, Two]:
-    """What two works give, done at once if that is `worth` a thread."""
+    """The results of two functions, run in parallel if that is `worth` a thread."""
     if not worth:
         return one(), two()
     first: list[One] = []
@@ -82,7 +81,7 @@ def both(one: Callable[[], One], two: Callable[[], Two], worth: bool = True) -> 
 
 
 def in_stretches(work: Callable[[int, int], One], stretches: Sequence[tuple[int, int]]) -> list[One]:
-    """What a work gives of each of some stretches, (begin, end), all at once."""
+    """The results of `work(begin, end)` for each stretch, in parallel."""
     found: dict[tuple[int, int], One] = {}
     together(partial(_into, found, work, stretch) for stretch in stretches)
     return [found[stretch] for stretch in stretches]

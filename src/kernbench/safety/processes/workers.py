@@ -1,8 +1,8 @@
-"""Processes that are forked from this one, and each do units of its work on their own copy of everything.
+"""Worker processes: forks of this process that run units of its work, each on its own copy of everything.
 
-Workers fork further workers, so that many are made in the time of a few. Units are handed out one at a time, in order,
-to whoever is free. What a unit gives is sent through a pipe, its large arrays through a file that lies in memory. A
-worker that ends before its time is an error at once; all workers end with the process that made them.
+Workers fork further workers, so that many start in the time of a few. Units are handed out one at a time, in order, to
+whichever worker is free. A result is sent through a pipe, its large arrays through a memory file. A worker that dies
+early raises an error at once; all workers end with the process that started them.
 """
 
 import ctypes
@@ -20,76 +20,76 @@ from contextlib import suppress
 from kernbench.common.errors import KernbenchError
 from kernbench.safety.processes.parcels import Packer, new_file, unpack
 
-# units that wait in the pipe from which workers take them
+# units queued in the pipe from which workers take them
 _AHEAD = 4096
 _NUMBER = 4
-# bytes of a result that are read at once
+# bytes of a result read by one call
 _AT_ONCE = 1 << 20
 LENGTH = 8
-# numbers of prctl: who becomes the parent of processes whose parent has ended
+# prctl codes of the child-subreaper flag: who becomes the parent of orphaned processes
 _SET_ADOPTS, _GET_ADOPTS = 36, 37
 
 
 class DeadWorkerError(KernbenchError):
-    """A worker process ended in the middle of its work."""
+    """A worker process died before its work was done."""
 
 
 def can_fork() -> bool:
-    """Whether a copy of this process can go on with Python code.
+    """Whether a fork of this process can run Python code.
 
-    A copy has one thread, and finds locks as they were. Threads of Python may hold any lock. Threads of libraries (of
-    the matrix library, of torch) hold locks of these libraries only, which workers do not use: they multiply on one
-    thread. Memory is taken from the C library, which puts its own locks right in the copy. Who knows that the threads
-    of Python hold no lock says so with KERNBENCH_START_METHOD=fork; another word forbids copies.
+    A fork has one thread, and inherits locks in their current state. Other Python threads may hold any lock. Threads of
+    libraries (BLAS, torch) hold only locks of these libraries, which workers do not use: they multiply on one thread.
+    The C library resets the locks of its allocator in a fork. If the Python threads are known to hold no locks,
+    KERNBENCH_START_METHOD=fork permits forks; any other value forbids them.
     """
     method = os.environ.get("KERNBENCH_START_METHOD", "")
     return sys.platform == "linux" and (method == "fork" or (not method and threading.active_count() == 1))
 
 
 class _Numbers:
-    """The process numbers of workers, and whether they are to stop: memory that all of them share."""
+    """The pids of workers, and the flag that stops them, in shared memory."""
 
     def __init__(self, count: int):
         self._shared = mmap.mmap(-1, 4 * (count + 1))
         self._words = memoryview(self._shared).cast("i")
 
     def __getitem__(self, worker: int) -> int:
-        """The number of a worker's process; 0 as long as it has not begun."""
+        """The pid of a worker; 0 before it has started."""
         return self._words[worker + 1]
 
     def begins(self, worker: int, pid: int) -> bool:
-        """A worker is there; whether it is wanted."""
+        """Register a started worker; returns whether it is still wanted."""
         self._words[worker + 1] = pid
         return not self._words[0]
 
     def forget(self, worker: int) -> None:
-        """A worker has ended: its number may be somebody else's from now on."""
+        """Clear the pid of an ended worker, as it may be reused."""
         self._words[worker + 1] = 0
 
     def stop(self) -> None:
-        """No worker is wanted that begins from now on."""
+        """Set the flag: workers that start from now on end at once."""
         self._words[0] = 1
 
 
 class Workers:
-    """Workers that call `work` with the number of a unit, and send what it returns."""
+    """Worker processes that call `work` with the number of a unit, and send its result."""
 
     def __init__(self, work: Callable[[int], object]):
         self._work = work
         self._take, self._give = os.pipe()
-        # of each worker, by its number: where its results come from, and the file for what is large in them
+        # by worker: the pipe of its results, and the file for their large arrays
         self._results: list[int] = []
         self._files: list[int | None] = []
-        # where the results of those go that are still to be made, by their number
+        # by worker not started yet: the sending end of its pipe
         self._sends: dict[int, int] = {}
         self._numbers = _Numbers(0)
-        # whether this process took over children whose parent has ended before; None as long as it need not
+        # whether this process was a child subreaper before; None if that was not changed
         self._adopted: bool | None = None
-        # units that nobody has been given yet
+        # units not handed out yet
         self._waiting: Iterator[int] | None = None
 
     def add(self, count: int) -> None:
-        """Fork so many workers, or as many as the system has processes for; an OSError if it has none, or no files."""
+        """Fork this many workers, or as many as the system permits; an OSError if it permits none."""
         self._numbers = _Numbers(count)
         try:
             for number in range(count):
@@ -105,16 +105,16 @@ class Workers:
     def _make_all(self, count: int) -> None:
         try:
             with warnings.catch_warnings():
-                # Python warns of every thread there is; see `can_fork`
+                # Python warns about any thread; see `can_fork`
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._make(0, count)
         except OSError:
-            # the first does what the others would have done
+            # the first worker does the work of the others
             if not self._numbers[0]:
                 raise
 
     def _make(self, first: int, last: int) -> None:
-        """Fork the workers from the first to before the last: each makes half of those that are left."""
+        """Fork the workers `first` to `last` - 1; each forks half of those that are left."""
         while first < last:
             middle = (first + last + 1) // 2
             pid = os.fork()
@@ -124,18 +124,18 @@ class Workers:
             first = middle
 
     def _run(self, worker: int, last: int) -> None:
-        """A worker, which makes those behind it up to before the last: it never returns."""
+        """Run a worker, which first forks the workers up to `last` - 1; never returns."""
         try:
-            # the process that was asked to stop stops its workers
+            # on Ctrl-C the parent kills its workers
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             if not self._numbers.begins(worker, os.getpid()):
                 return
             self._keep_sends(range(worker, last))
-            # its maker may be a worker, which has closed them
+            # if its parent is a worker, these are closed already
             for end in (self._give, *self._results) if self._results else ():
                 os.close(end)
             self._results = []
-            # those that cannot be made take no unit, and are not missed
+            # workers that cannot be forked take no unit, and are not missed
             with suppress(OSError):
                 self._make(worker + 1, last)
             self._keep_sends(range(worker, worker + 1))
@@ -146,7 +146,7 @@ class Workers:
             os._exit(0)
 
     def _keep_sends(self, workers: range) -> None:
-        """Close where the results of all other workers go: what nobody else holds ends with its worker."""
+        """Close the sending ends of other workers' pipes, so that each pipe ends with its worker."""
         for number in [number for number in self._sends if number not in workers]:
             os.close(self._sends.pop(number))
 
@@ -158,23 +158,23 @@ class Workers:
             data = packer.pack((number, self._work(number)))
             write_all(send, len(data).to_bytes(LENGTH, "little"))
             write_all(send, data)
-        # nothing is left to do: it ends while others still work, and says so
+        # an empty message: this worker ends normally while others still work
         write_all(send, bytes(LENGTH))
 
     def begin(self, units: range) -> None:
-        """Hand out units: workers begin with them, whatever this process does meanwhile."""
+        """Hand out units; workers start on them, whatever this process does meanwhile."""
         self._waiting = iter(units)
         for _, number in zip(range(_AHEAD), self._waiting, strict=False):
             self._hand_out(number)
 
     def results(self, units: range) -> Iterator[tuple[int, object]]:
-        """What units give, as they end."""
+        """The results of units, in order of completion."""
         if self._waiting is None:
             self.begin(units)
         assert self._waiting is not None
         waiting, missing = self._waiting, len(units)
         following = self._following(waiting)
-        # this kind takes no file
+        # unlike epoll, a PollSelector uses no descriptor
         with selectors.PollSelector() as selector:
             for worker, results in enumerate(self._results):
                 selector.register(results, selectors.EVENT_READ, worker)
@@ -191,7 +191,7 @@ class Workers:
                     yield answer
 
     def _following(self, waiting: Iterator[int]) -> int | None:
-        """The unit that is handed out next; where there is none, workers learn that by the end of their pipe."""
+        """The next unit to hand out; after the last one the pipe is closed, so that workers end."""
         found = next(waiting, None)
         if found is None:
             os.close(self._give)
@@ -202,7 +202,7 @@ class Workers:
         os.write(self._give, number.to_bytes(_NUMBER, "little"))
 
     def _answer(self, worker: int) -> tuple[int, object] | None:
-        """What a worker sends; None where it has nothing left to do, or was never made, which the first always is."""
+        """A worker's next result; None if it has finished, or was never started (the first one always is)."""
         results = self._results[worker]
         length = read_exactly(results, LENGTH)
         data = read_exactly(results, int.from_bytes(length, "little")) if length is not None else None
@@ -215,7 +215,7 @@ class Workers:
         return answer
 
     def _last_words(self, worker: int) -> str:
-        """How a worker ended."""
+        """A message on how a worker ended."""
         status = self._ended()[worker]
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
         return (
@@ -224,19 +224,19 @@ class Workers:
         )
 
     def stop(self) -> None:
-        """End all workers, whatever they do; `close` waits for it."""
+        """Kill all workers; `close` waits for them."""
         self._numbers.stop()
         for pid in filter(None, map(self._numbers.__getitem__, range(len(self._results)))):
-            # one that ended may be gone, where this program waits for all its children
+            # an ended worker may be reaped already, if this program waits for all its children
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def _ended(self) -> list[int]:
-        """Wait for the end of all workers; the status of each.
+        """Wait for all workers to end; returns their exit statuses.
 
-        One that was being made when they were stopped has its number once nobody can write to its pipe any more. Those
-        whose maker has ended are children of this process. A maker has a smaller number than those that it made, so
-        that it is gone before they are waited for.
+        A worker that was being forked during `stop` has registered its pid by the time its pipe reaches the end.
+        Workers whose parent has ended are children of this process (it is a child subreaper). A parent has a smaller
+        number than its children, so it is reaped before they are waited for.
         """
         self.stop()
         for results in self._results:
@@ -250,7 +250,7 @@ class Workers:
         return found
 
     def close(self) -> None:
-        """End all workers, and give back what they took."""
+        """Kill all workers, and close their descriptors."""
         for end in (self._take, self._give):
             if end >= 0:
                 os.close(end)
@@ -263,7 +263,7 @@ class Workers:
 
 
 def _adopts() -> bool:
-    """Whether this process becomes the parent of processes below it whose own parent has ended."""
+    """Whether this process is a child subreaper: the new parent of orphaned descendants."""
     found = ctypes.c_int(0)
     _prctl(_GET_ADOPTS, ctypes.byref(found))
     return bool(found.value)
@@ -274,13 +274,13 @@ def _adopt(on: bool) -> None:
 
 
 def _prctl(what: int, value: object) -> None:
-    # a system without it gives such processes to its first one, which waits for them as well
+    # without it, orphaned processes go to init, which also reaps them
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(what, value, 0, 0, 0)
 
 
 def widen(end: int) -> None:
-    """Let a pipe take as much at once as is read at once, where the system allows it."""
+    """Enlarge a pipe's buffer to what one read takes, where supported."""
     with suppress(ImportError, AttributeError, OSError):
         import fcntl
 
@@ -288,7 +288,7 @@ def widen(end: int) -> None:
 
 
 def reaped(pid: int) -> int:
-    """The status of a worker that has ended; 0 where somebody else has asked for it before."""
+    """The exit status of an ended worker; 0 if it was already collected elsewhere."""
     try:
         return os.waitpid(pid, 0)[1]
     except ChildProcessError:
@@ -296,14 +296,14 @@ def reaped(pid: int) -> int:
 
 
 def write_all(end: int, data: bytes) -> None:
-    """Write to a pipe until all is written."""
+    """Write all bytes to a pipe."""
     left = memoryview(data)
     while left:
         left = left[os.write(end, left) :]
 
 
 def read_exactly(end: int, nbytes: int) -> bytes | None:
-    """So many bytes; None where there are fewer."""
+    """This many bytes; None if the pipe ends before."""
     data = bytearray()
     while len(data) < nbytes:
         part = os.read(end, min(nbytes - len(data), _AT_ONCE))

@@ -1,6 +1,6 @@
-"""Lets a copy of a process refuse before somebody's own code changes a file: the process that goes on does that once.
+"""Makes a fork refuse before user code changes a file: only the parent may do that, once.
 
-What a library writes for kernbench, as a loop that was compiled, is no such change.
+Files that a library writes for kernbench, such as a compiled loop, do not count.
 """
 
 import builtins
@@ -19,7 +19,7 @@ _CHANGES = ("mkdir", "remove", "rename", "replace", "rmdir", "system", "truncate
 
 
 def watch(refuse: Callable[[], NoReturn]) -> None:
-    """From now on, `refuse` is called where somebody's code is about to write. Only a copy, which ends, does this."""
+    """From now on, call `refuse` before user code writes a file; only for forks, as it is never undone."""
 
     def watched(usual: Callable[..., object], writes: Callable[..., bool]) -> Callable[..., object]:
         @functools.wraps(usual)
@@ -39,7 +39,7 @@ def watch(refuse: Callable[[], NoReturn]) -> None:
 
 
 def _is_somebodys(frame: FrameType | None) -> bool:
-    """Whether code that is neither of kernbench nor of a library called, be it through libraries."""
+    """Whether user code is the caller, directly or through libraries."""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not is_library(module):
