@@ -1,4 +1,4 @@
-"""What all targets share of time: graphs of commands, and the engine that plays them against rates.
+"""Timing shared by all targets: graphs of commands, and the engine that plays them against rates.
 
-What a command costs, what waits for what, and where the time went is each target's own and lies in its package.
+The cost of a command, its dependences and the causes of lost time belong to each target's package.
 """

@@ -1,10 +1,10 @@
-"""A graph with less to do at each timing, and the same times and causes: chains of nodes that are one step.
+"""A smaller graph for repeated timing, with the same times and causes: chains of nodes that are timed as one step.
 
-Of edges only those that are needed are followed (`needed`). Where a node then is all that the next one waits for, and
-lets nobody else go, the two are done one right after the other, whatever the rates: they are links of a chain. How long
-a chain takes is worked out before its events are played, and the times of its nodes afterwards (`playing`), each in
-the order in which nodes lie in memory. Events are played over chains that lie in the order of time: programs take
-turns, and what one of them needs next is seldom in the cache otherwise (docs/adr/0101).
+Only needed edges are followed (`needed`). If a node is the only predecessor of the next one, and that its only
+successor, the next starts right after it at any rates: the two are links of a chain. The duration of a chain is
+computed before its events are played, the times of its nodes afterwards (`playing`), each in memory order. The events
+are played over chains stored in the order of an earlier timing: programs take turns, and otherwise the next one's data
+would rarely be in the cache (docs/adr/0101).
 """
 
 from dataclasses import dataclass, replace
@@ -18,17 +18,22 @@ from kernbench.timing.graph import Graph, Small, make_graph
 from kernbench.timing.needed import FOLLOWED, Lanes, Needed, needed_edges
 
 Numbers = NDArray[np.uint32]
-# the lag of an edge that is not there
+# the lag of a missing edge
 NO_LAG = -(1 << 31)
 
 
 @dataclass(frozen=True)
 class Chains:
-    """Chain k has rows first[k] to first[k + 1] of `nodes`, of `before`, the edge from the node before it, of
-    `looked_up`, the edge from its hub (-1: none), and of `lags`, the lag of that or NO_LAG; hub[k] is the chain that
-    ends with its hub, or one more than there are. A node with a server is a chain of its own.
+    """The chains of a graph, as rows of nodes.
 
-    Chains are numbered in the order of their first nodes; position[k] is where chain k lies in `played`.
+    Rows first[k] to first[k + 1] of these arrays belong to chain k:
+
+    - `nodes`: the nodes;
+    - `before`: the edge from the node before it in the chain;
+    - `looked_up`: the edge from its hub (-1: none), and `lags`: that edge's lag or NO_LAG.
+
+    hub[k] is the chain that ends with its hub, or `count` for none. A node with a server is a chain of its own. Chains
+    are numbered in the order of their first nodes; position[k] is the index of chain k in `played`.
     """
 
     first: Numbers
@@ -43,14 +48,16 @@ class Chains:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of chains."""
         return len(self.hub)
 
 
 class Played(NamedTuple):
-    """Chains in the order in which they are played: their numbers, hubs and servers; the edges from their ends, as
-    those of a graph, to positions; the numbers of these edges; how many lead to each; and the positions of chains that
-    wait for nobody, in the order of their numbers.
+    """Chains in the order in which they are played (by position): their numbers, hubs and servers, and their edges.
+
+    Edges from the ends of chains are kept as CSR (`offsets`, `targets` as positions, `lags`); `edges` are their numbers
+    in the graph. `indegree` counts the edges into each chain; `roots` are the positions of chains without predecessors,
+    in the order of their numbers.
     """
 
     number: Numbers
@@ -65,7 +72,7 @@ class Played(NamedTuple):
 
 
 def make_chains(graph: Graph, server: Small, lanes: Lanes) -> Chains:
-    """The chains of a graph whose nodes have these servers (-1: none), to be played as they are numbered."""
+    """The chains of a graph whose nodes have these servers (-1: none), to be played in the order of their numbers."""
     needed = needed_edges(graph, lanes)
     before, after = _links(graph, server, needed)
     begins = np.flatnonzero(before < 0).astype(np.uint32)
@@ -82,7 +89,10 @@ def make_chains(graph: Graph, server: Small, lanes: Lanes) -> Chains:
 
 
 def _links(graph: Graph, server: Small, needed: Needed) -> tuple[Small, Small]:
-    """For each node the edges that link it with the one before it and the one after it in its chain; -1: none."""
+    """For each node the edges to it from the node before it, and from it to the node after it, in its chain; -1.
+
+    None.
+    """
     before, after = np.full(graph.nodes, -1, np.int32), np.full(graph.nodes, -1, np.int32)
     given = graph.offsets.view(np.uint32), graph.targets.view(np.uint32), graph.lags
     counts = np.zeros((2, graph.nodes), np.int32)
@@ -92,7 +102,7 @@ def _links(graph: Graph, server: Small, needed: Needed) -> tuple[Small, Small]:
 
 @deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))
 def _link(graph, needed, server, counts, before, after):  # type: ignore[no-untyped-def]
-    """`counts` are of edges from each node and to it."""
+    """`counts` are the followed edges from each node and into it."""
     offsets, targets, lags = graph
     use, is_hub = needed
     for u in range(len(before)):
@@ -114,7 +124,7 @@ def _link(graph, needed, server, counts, before, after):  # type: ignore[no-unty
 def _walk(begins, after, targets, looked_up, first, nodes, chain, hub, last):  # type: ignore[no-untyped-def]
     """The nodes of each chain, each node's chain, and each chain's hub (a node) and last node.
 
-    A node that looks up a hub waits for nothing that does not wait for that hub: all of a chain have the same one.
+    All nodes of a chain that look up a hub have the same one: whatever such a node waits for also waits for that hub.
     """
     edges, hubs = looked_up
     row = 0
@@ -136,7 +146,7 @@ def _walk(begins, after, targets, looked_up, first, nodes, chain, hub, last):  #
 def _followed(
     graph: Graph, needed: Needed, chain: Numbers, last: Numbers, hubs: Numbers, server: Small
 ) -> tuple[Played, Numbers]:
-    """The chains as they are played if they are not put in another order, and their positions."""
+    """The chains in the order of their numbers, as they are played by default, and their positions."""
     total = int(np.count_nonzero(needed.use == FOLLOWED))
     sources, targets, edges = (np.empty(total, np.int32) for _ in range(3))
     given = graph.offsets.view(np.uint32), graph.targets.view(np.uint32)
@@ -162,7 +172,7 @@ def _collect(offsets, targets, use, chain, last, sources, ends, edges):  # type:
 
 
 def in_order_of(chains: Chains, played: Numbers) -> Chains:
-    """The same chains, lying in the order of a timing: the positions in which it played them."""
+    """The same chains, stored in the order of a timing; `played` are their positions in the order of completion."""
     before, count = chains.played, chains.count
     position = np.empty(count + 1, np.uint32)
     position[played], position[count] = np.arange(count, dtype=np.uint32), count
@@ -191,7 +201,7 @@ def in_order_of(chains: Chains, played: Numbers) -> Chains:
 
 @deferred(lambda played, position, *_: 2 * len(played))
 def _move(played, position, given, targets, lags, edges):  # type: ignore[no-untyped-def]
-    """Edges to where those of the chains before theirs end."""
+    """Renumber the edges, stored in the new order of their chains."""
     offsets, ends, delays, numbers = given
     row = 0
     for i in range(len(played)):

@@ -1,8 +1,7 @@
-"""The two passes over a graph: longest path where order cannot depend on arrival, events where servers are shared.
+"""Two passes that time a graph: longest path where order does not depend on arrival, events where servers are shared.
 
-Both give, for each node, when it started, when it finished, and the edge that made it wait longest.
-
-Where every transfer has its server to itself, the two passes agree to the last digit.
+Both give, for each node, its start, its finish, and the edge that it waited for longest. If no two transfers share a
+server at once, the two passes agree exactly.
 """
 
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ _MANY, _SOON = 1 << 17, 48
 
 @dataclass(frozen=True)
 class Times:
-    """When each node started and finished, and the edge it waited for longest (-1: none)."""
+    """Start and finish of each node, and the edge it waited for longest (-1: none)."""
 
     start: Ints
     finish: Ints
@@ -32,12 +31,12 @@ class Times:
 
     @property
     def total(self) -> int:
-        """When the last node finished."""
+        """The finish of the last node."""
         return int(self.finish.max(initial=0))
 
 
 class CycleError(KernbenchError):
-    """Nodes of a graph wait for each other, so that some never start. A target says what its programs do then."""
+    """The graph has a cycle, so that some nodes never start; each target reports what that means for its programs."""
 
     def __init__(self, done: int, count: int):
         super().__init__(f"a cycle: {count - done} of {count} steps wait for each other, or for one that does")
@@ -52,7 +51,7 @@ def run_events(graph: Graph, rates: Rates, together: Together = one_by_one) -> T
 
 
 def run_longest_path(graph: Graph, rates: Rates) -> Times:
-    """Time the graph by one pass in topological order; every transfer has its server to itself."""
+    """Time the graph in topological order, as if every transfer had its server to itself."""
     times = _blank(graph)
     done = _longest_path(*_arguments(graph, rates, times))
     check_done(done, graph.nodes)
@@ -60,13 +59,13 @@ def run_longest_path(graph: Graph, rates: Rates) -> Times:
 
 
 def check_done(done: int, count: int) -> None:
-    """All steps were done, or some wait for each other."""
+    """Raise a `CycleError` unless all nodes are done."""
     if done != count:
         raise CycleError(done, count)
 
 
 def never_done(graph: Graph, rates: Rates) -> NDArray[np.bool_]:
-    """The nodes that are never done, on a cycle or behind one: the same ones at any rates."""
+    """The nodes that are never done, because they are on a cycle or depend on one; independent of rates."""
     waiting = graph.indegree.copy()
     given, rows, times, (_, *room) = _arguments(graph, rates, _blank(graph))
     _longest_path(given, rows, times, (waiting, *room))
@@ -91,7 +90,7 @@ def _arguments(
 ) -> tuple[tuple[object, ...], ...]:
     """What both passes take: what is given, the times they fill in, what each node still waits for, and a stack.
 
-    Nodes and edges are never below zero: as such numbers they need not be looked at for counting from the end.
+    Nodes and edges are passed as unsigned numbers: then no code for negative indices is compiled.
     """
     waiting = np.empty(graph.nodes, np.int32)
     together(partial(np.copyto, waiting[part], graph.indegree[part]) for part in pieces(graph.nodes))
@@ -105,7 +104,7 @@ def _arguments(
 
 @part
 def roots(start, waiting, stack):  # type: ignore[no-untyped-def]
-    """Nodes that wait for nobody start at 0, and are put on the stack; gives its top."""
+    """Start nodes without predecessors at 0, and push them on the stack; returns its top."""
     top = 0
     for u in range(len(waiting)):
         if waiting[u] == 0:
@@ -117,9 +116,10 @@ def roots(start, waiting, stack):  # type: ignore[no-untyped-def]
 
 @part
 def release(u, end, offsets, targets, lags, dispatch, latency, start, cause, waiting, stack, top):  # type: ignore[no-untyped-def]
-    """Node u is done at `end`: let those wait no longer that waited only for it; gives the stack's new top.
+    """Node u is done at `end`: release its successors, and push those that waited only for it; returns the stack's top.
 
-    Without branches, which nobody can foresee here. There is room above the top, as this node is not on the stack.
+    It is branch-free, as the branches would be unpredictable. A slot above the top is always free, as node u has left
+    the stack.
     """
     for e in range(offsets[u], offsets[u + 1]):
         v = targets[e]
@@ -176,13 +176,13 @@ def _events(graph, rates, times, work, transfers, servers, tree, is_large):  # t
     duration, server, nbytes, bytes_per_ps, dispatch, latency = rates
     start, finish, cause = times
     waiting, stack, numbers = work
-    # transfers that have not begun, in the order of time; and those of each server, in its slots, in the order of the
-    # bytes at which they are done
+    # transfers that have not begun, by time; and those of each server, in its slots, by the byte count at which they
+    # are done
     begin_time, begin_node, goal, member = transfers
-    # for each server: its first transfer and the end of its last one, what each was given until it was last seen, and
-    # when the next of them is done
+    # by server: the slots of its first and last transfer, bytes given to each transfer, the time of the last update,
+    # and the time of the next completion
     due = servers[4]
-    # a tournament over the servers' due times
+    # a tournament tree over the servers' due times
     leaves = len(tree) >> 1
     start_tree(tree, due, leaves)
     top = roots(start, waiting, stack)
@@ -198,7 +198,7 @@ def _events(graph, rates, times, work, transfers, servers, tree, is_large):  # t
                 end = start[u] + duration[u]
                 finish[u] = end
             elif waiting[u] == 0:
-                # ready, not done: it begins its transfer after its fixed time
+                # ready: its transfer begins after its fixed time
                 insert(begin_time, begin_node, first_begin, begins, start[u] + duration[u], u, numbers)
                 begins += 1
                 continue

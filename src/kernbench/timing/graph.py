@@ -1,10 +1,10 @@
-"""The timing problem, whatever the target: nodes that take time, edges that make one wait for another.
+"""The timing problem, for any target: nodes that take time, and edges for dependences.
 
-A node starts when all its predecessors have finished (plus the edge's lag). It then takes a fixed time, and if it has
-a server, also moves its bytes through that server, whose bandwidth all its current transfers share equally. Times are
-integer picoseconds.
+A node starts when all its predecessors have finished (plus the edge's lag). It then takes a fixed time, and if it has a
+server, also transfers its bytes through that server, whose bandwidth is shared equally by all its current transfers.
+Times are integer picoseconds.
 
-Edges are kept by source (CSR). An edge's lag is a class, not a time, so that a graph can be timed again with other
+Edges are stored by source (CSR). An edge's lag is a class, not a time, so that a graph can be timed again at other
 rates: lag class n >= 0 means n dispatches, n < 0 means latency number -n - 1.
 """
 
@@ -22,13 +22,13 @@ from kernbench.common.deferred import deferred
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
 Bytes = NDArray[np.int8]
-# does some works, in any order or at once
+# runs some functions, in any order or in parallel
 Together = Callable[[Iterable[Callable[[], object]]], None]
 # nodes or edges that are one work: memory that is had for the first time takes the system as long as what is written to
 # it, and threads can do that at once
 _AT_ONCE = 1 << 18
 
-# why a node had to wait: kinds of edges
+# kinds of edges: why a node had to wait
 DISPATCH, ENGINE, OPERAND, MESSAGE, CREDIT, LINK, POSTED, SPACE, MEMORY = range(9)
 KIND_NAMES = (
     "dispatch",
@@ -46,7 +46,7 @@ NO_SERVER = -1
 
 @dataclass(frozen=True)
 class Graph:
-    """Edges of node u are rows offsets[u] to offsets[u + 1] of targets, lags and kinds."""
+    """A graph as CSR: edges of node u are rows offsets[u] to offsets[u + 1] of targets, lags and kinds."""
 
     offsets: Small
     targets: Small
@@ -56,17 +56,17 @@ class Graph:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.indegree)
 
     @property
     def edges(self) -> int:
-        """How many edges there are."""
+        """Number of edges."""
         return len(self.targets)
 
     @cached_property
     def numbers(self) -> NDArray[np.uint32]:
-        """The numbers of the nodes, by which transfers that begin or end at once are in order."""
+        """Node numbers: the rank that orders transfers which begin or end at the same time."""
         return np.arange(self.nodes, dtype=np.uint32)
 
     def number(self, together: Together) -> None:
@@ -92,7 +92,7 @@ def pieces(count: int) -> list[slice]:
 
 
 class Edges(NamedTuple):
-    """A list of edges, in the order in which they were found; `filled[0]` of the slots are taken."""
+    """A list of edges, in insertion order; `filled[0]` of its slots are used."""
 
     sources: Small
     targets: Small
@@ -101,7 +101,7 @@ class Edges(NamedTuple):
     filled: Ints
 
     def grown(self) -> "Edges":
-        """The same with twice the room."""
+        """The same with twice the capacity."""
         more = no_edges(2 * len(self.sources))
         taken = len(self.sources)
         more.sources[:taken], more.targets[:taken] = self.sources, self.targets
@@ -110,28 +110,28 @@ class Edges(NamedTuple):
 
 
 def no_edges(room: int) -> Edges:
-    """An empty list with room for so many."""
+    """An empty list with this capacity."""
     sources, targets, lags = (np.empty(room, np.int32) for _ in range(3))
     return Edges(sources, targets, lags, np.empty(room, np.int8), np.zeros(1, np.int64))
 
 
 class GraphBuilder:
-    """Puts a graph together, the edges of some nodes after those of the nodes before them.
+    """Builds a graph incrementally, nodes in order with their edges.
 
-    Edges of a node keep the order in which they are listed. There is never more than one list beside the graph itself,
-    which grows with what is added.
+    The edges of a node keep their order. At most one edge list exists besides the graph itself, which grows in place.
     """
 
     def __init__(self, nodes: int, room: int):
-        """`room`: edges that are expected."""
+        """`room` is the expected number of edges."""
         self._offsets = np.zeros(nodes + 1, np.int32)
         self._targets, self._lags = (np.empty(max(1, room), np.int32) for _ in range(2))
         self._kinds = np.empty(max(1, room), np.int8)
         self._nodes = self._edges = 0
 
     def add(self, nodes: int, found: Edges) -> Edges:
-        """The edges of the next `nodes` nodes, whose sources count from 0 there. Those of source `nodes` are no part of
-        the graph yet, and given back: they belong to a node that comes later.
+        """Add the next `nodes` nodes with their edges, whose sources count from 0.
+
+        Edges of source `nodes` belong to a later node; they are not added yet, but returned.
         """
         count = int(found.filled[0])
         self._make_room(count)
@@ -155,13 +155,13 @@ class GraphBuilder:
             self._resize(wanted + wanted // 2)
 
     def _resize(self, room: int) -> None:
-        """Nobody else has the columns: they grow where they lie if that can be."""
+        """Resize the columns, in place if possible; nothing else refers to them."""
         self._targets.resize(room, refcheck=False)
         self._lags.resize(room, refcheck=False)
         self._kinds.resize(room, refcheck=False)
 
     def graph(self) -> Graph:
-        """What was put together; there are no more edges."""
+        """The finished graph; remaining nodes have no edges."""
         self._offsets[self._nodes + 1 :] = self._edges
         self._resize(self._edges)
         indegree = np.zeros(len(self._offsets) - 1, np.int32)
@@ -172,7 +172,7 @@ class GraphBuilder:
 def make_graph(nodes: int, sources: Small, targets: Small, lags: Small, kinds: Bytes) -> Graph:
     """The graph of a list of edges."""
     builder = GraphBuilder(nodes, len(sources))
-    # as compiled code takes them
+    # convert to the types that the compiled code expects
     sources, targets, lags = (np.ascontiguousarray(column, np.int32) for column in (sources, targets, lags))
     found = Edges(sources, targets, lags, np.ascontiguousarray(kinds, np.int8), np.array([len(sources)]))
     builder.add(nodes, found)
@@ -188,8 +188,9 @@ class Unlagged(NamedTuple):
 
 
 def graph_of(nodes: int, apart: Sequence[Unlagged], others: Sequence[Unlagged], together: Together) -> Graph:
-    """The graph of several lists of edges, in this order. Lists that are `apart` share no source and no target with
-    each other: `together` may do their works at once.
+    """The graph of several edge lists, in this order.
+
+    Lists in `apart` share no source and no target, so that `together` may process them in parallel.
     """
     offsets, indegree = np.zeros(nodes + 1, np.int32), np.zeros(nodes, np.int32)
     together(partial(_count, one.sources, offsets[1:]) for one in apart)
@@ -220,7 +221,7 @@ def _summed(offsets: Small, together: Together) -> Small:
 
 
 def with_other_edges(graph: Graph, first: int, others: Sequence[Unlagged]) -> Graph:
-    """A graph without lags, whose nodes from `first` on have these edges instead of their own."""
+    """A graph without lags, with the edges of nodes from `first` on replaced."""
     kept = int(graph.offsets[first])
     offsets, indegree = graph.offsets.copy(), graph.indegree.copy()
     offsets[first:] = 0
@@ -241,7 +242,7 @@ def with_other_edges(graph: Graph, first: int, others: Sequence[Unlagged]) -> Gr
 
 @part
 def put(source, target, lag, kind, edges):  # type: ignore[no-untyped-def]
-    """One edge at the end of a list, which has room for it."""
+    """Append an edge to a list, which must have room."""
     slot = edges.filled[0]
     edges.sources[slot], edges.targets[slot], edges.lags[slot], edges.kinds[slot] = source, target, lag, kind
     edges.filled[0] = slot + 1
@@ -249,7 +250,7 @@ def put(source, target, lag, kind, edges):  # type: ignore[no-untyped-def]
 
 @part
 def owner(edge, offsets):  # type: ignore[no-untyped-def]
-    """The node that an edge leads from."""
+    """The source node of an edge, by binary search."""
     low, high = 0, len(offsets) - 1
     while high - low > 1:
         middle = (low + high) >> 1
@@ -262,7 +263,7 @@ def owner(edge, offsets):  # type: ignore[no-untyped-def]
 
 @deferred(lambda found, *_: found.filled[0])
 def _put_all(found, slots, targets, lags, kinds):  # type: ignore[no-untyped-def]
-    """Edges to where those of their sources lie; `slots` is where each source's next one goes."""
+    """Move edges into the rows of their sources; `slots` is the next free row of each source."""
     for e in range(found.filled[0]):
         source = found.sources[e]
         slot = slots[source]
@@ -272,7 +273,7 @@ def _put_all(found, slots, targets, lags, kinds):  # type: ignore[no-untyped-def
 
 @deferred(lambda sources, *_: len(sources))
 def _put_edges(sources, targets, kinds, slots, all_targets, all_kinds, indegree):  # type: ignore[no-untyped-def]
-    """Edges to where those of their sources lie; `slots` is where each source's next one goes."""
+    """Move edges into the rows of their sources; `slots` is the next free row of each source."""
     for e in range(len(sources)):
         source, target = sources[e], targets[e]
         slot = slots[source]

@@ -1,10 +1,13 @@
 """Which edges of a graph need to be followed, whatever the rates.
 
-An edge can be left out if another into the same node always ends later: the node it leads from is done before that of
-the other one starts, which takes time. An edge from a hub, which lets many nodes go, can be looked up when all else
-that its node waits for is done, if all that waits for the hub itself: the hub was done first, so that of equal ends its
-edge is the first. Neither changes the order in which nodes become ready, nor what any of them waited for longest
-(docs/adr/0101).
+An edge can be dropped if another edge into the same node always ends later: if its source is done before the source of
+the other edge starts, and that takes time.
+
+A hub is a node with many successors. An edge from it can be looked up when all other predecessors of the node are done,
+if these themselves wait for the hub: they finish no earlier than the hub, and for equal ends the hub's edge is the
+first.
+
+Neither changes the order in which nodes become ready, nor the edge that any of them waited for longest (docs/adr/0101).
 """
 
 from dataclasses import dataclass
@@ -17,16 +20,17 @@ from kernbench.common.compiled import part
 from kernbench.common.deferred import deferred
 from kernbench.timing.graph import DISPATCH, Bytes, Graph, Small
 
-# what becomes of an edge
+# how an edge is treated
 LEFT_OUT, FOLLOWED, LOOKED_UP = 0, 1, 2
-# nodes with more edges into them keep all: each edge is held against each other one
+# nodes with more incoming edges keep all: edges are compared pairwise
 _MOST_EDGES = 64
 _Numbers = NDArray[np.uint32]
 
 
 class Lanes(NamedTuple):
-    """What is known of nodes beside their edges: each one's group, its lane there (-1: none), and whether it takes time
-    at any rates. Nodes of a lane wait for each other in the order of their numbers.
+    """Known order besides edges: each node's group, its lane there (-1: none), and whether it takes time at any rates.
+
+    The nodes of a lane run in the order of their numbers.
     """
 
     group: Small
@@ -36,9 +40,7 @@ class Lanes(NamedTuple):
 
 @dataclass(frozen=True)
 class Needed:
-    """What becomes of each edge; for each node its hub and the edge from it that is looked up (-1: none); for each node
-    whether it is a hub that is looked up.
-    """
+    """How each edge is treated; by node its hub and the edge from it to look up (-1: none), and whether it is a hub."""
 
     use: Bytes
     hub: Small
@@ -47,7 +49,7 @@ class Needed:
 
 
 class _Incoming(NamedTuple):
-    """Edges into node v are rows offsets[v] to offsets[v + 1] of `edges`; the node that each edge leads from."""
+    """Edges into node v are rows offsets[v] to offsets[v + 1] of `edges`; `sources` are their source nodes."""
 
     offsets: _Numbers
     edges: _Numbers
@@ -55,7 +57,7 @@ class _Incoming(NamedTuple):
 
 
 def needed_edges(graph: Graph, lanes: Lanes) -> Needed:
-    """What becomes of the edges of a graph."""
+    """How to treat the edges of a graph."""
     nodes = graph.nodes
     found = Needed(
         np.full(graph.edges, FOLLOWED, np.int8),
@@ -95,7 +97,7 @@ def _turn_round(offsets, targets, slots, edges, sources):  # type: ignore[no-unt
 
 @part
 def _see(c, incoming, lanes, clocks):  # type: ignore[no-untyped-def]
-    """The last node of each lane of its group that is done before node c starts."""
+    """A vector clock: for each lane of its group, the last node that is done before node c starts."""
     group, lane, _ = lanes
     offsets, edges, sources = incoming
     for i in range(offsets[c], offsets[c + 1]):
@@ -109,7 +111,11 @@ def _see(c, incoming, lanes, clocks):  # type: ignore[no-untyped-def]
 
 @part
 def _is_outdone(e, f, c, lags, sources, lanes, clocks):  # type: ignore[no-untyped-def]
-    """Whether edge f into node c always ends later than edge e, or at once and is the first of them."""
+    """Whether edge f into node c always ends later than edge e, or at the same time but precedes it.
+
+    If the sources differ, the source of e must be done before that of f starts (by the vector clock of f's source), and
+    that must take time.
+    """
     group, lane, takes_time = lanes
     a, b = sources[e], sources[f]
     if a == b:
@@ -121,7 +127,10 @@ def _is_outdone(e, f, c, lags, sources, lanes, clocks):  # type: ignore[no-untyp
 
 @part
 def _leave_out(c, lags, incoming, lanes, clocks, use):  # type: ignore[no-untyped-def]
-    """Edges into node c that another one always outdoes. It may be left out itself: what outdoes it stays."""
+    """Drop edges into node c that another one always outdoes.
+
+    That edge may be dropped, too: the one that outdoes it outdoes both.
+    """
     offsets, edges, sources = incoming
     first, last = offsets[c], offsets[c + 1]
     if last - first > _MOST_EDGES:
@@ -135,8 +144,9 @@ def _leave_out(c, lags, incoming, lanes, clocks, use):  # type: ignore[no-untype
 
 @part
 def _look_up(c, kinds, incoming, found):  # type: ignore[no-untyped-def]
-    """The edge from its hub need not be followed if all else that node c waits for, and there is something, waits for
-    that hub.
+    """Look up the edge from node c's hub instead of following it.
+
+    This is possible if c has other predecessors, and all of them wait for that hub.
     """
     use, hub, looked_up, is_hub = found
     offsets, edges, sources = incoming
@@ -164,7 +174,7 @@ def _look_up(c, kinds, incoming, found):  # type: ignore[no-untyped-def]
 
 @deferred(lambda graph, *_: 10 * len(graph[1]))
 def _sift(graph, incoming, lanes, work, found):  # type: ignore[no-untyped-def]
-    """In an order in which each node comes after all that it waits for."""
+    """Visits nodes in topological order."""
     offsets, targets, lags, kinds = graph
     waiting, stack, clocks = work
     top = 0

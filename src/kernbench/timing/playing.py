@@ -1,4 +1,4 @@
-"""The pass by events over chains: what they take, their events, and then the times of their nodes."""
+"""The event pass over chains: their durations, their events, and then the times of their nodes."""
 
 from typing import NamedTuple
 
@@ -11,15 +11,16 @@ from kernbench.timing.engine import Times, check_done
 from kernbench.timing.graph import Ints, Small
 from kernbench.timing.servers import NEVER, Rates, begin, complete, insert, server_room, set_due, start_tree
 
-# edges into a chain that are counted in a byte
+# largest in-degree that is counted in a byte
 _FEW = 127
-# earlier than anything
+# earlier than any time
 _EVER = -(1 << 62)
 
 
 class Steps(NamedTuple):
-    """What each chain takes: from when all is there that it waits for, from the end of its hub, and bytes it moves. By
-    positions.
+    """The time of each chain from when its predecessors are done, and from the end of its hub; and its bytes.
+
+    By position.
     """
 
     own: Ints
@@ -28,7 +29,10 @@ class Steps(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """When all was there that a chain waited for, but for its hub; when it finished; the edge it waited for longest."""
+    """For each chain.
+
+    When its predecessors (except its hub) were done, its finish, and the edge it waited for longest.
+    """
 
     ready: Ints
     finish: Ints
@@ -36,14 +40,14 @@ class _Outcome(NamedTuple):
 
 
 def in_order_of_time(chains: Chains, rates: Rates) -> Chains:
-    """The same chains, lying in the order in which they are played at these rates."""
+    """The same chains, stored in the order in which they are played at these rates."""
     order = np.empty(chains.count, np.uint32)
     _play_all(chains, rates, steps_of(chains, rates), order)
     return in_order_of(chains, order)
 
 
 def steps_of(chains: Chains, rates: Rates) -> Steps:
-    """What chains take. Bandwidths of servers are no matter here."""
+    """The durations of chains, which do not depend on the bandwidth of servers."""
     steps = Steps(*(np.empty(chains.count, np.int64) for _ in range(3)))
     rows, lags = (chains.first, chains.nodes, chains.lags), (rates.dispatch, rates.latency)
     _measure(rows, chains.server, chains.position, (rates.duration, rates.nbytes), lags, steps)
@@ -51,7 +55,7 @@ def steps_of(chains: Chains, rates: Rates) -> Steps:
 
 
 def run_chains(chains: Chains, rates: Rates, steps: Steps | None = None) -> Times:
-    """Time the graph by events, sharing servers fairly; `rates` are those of the nodes. `steps`, if they are known."""
+    """Time the graph by events, with fair sharing of servers; `rates` are those of the nodes. `steps`, if known."""
     outcome = _play_all(chains, rates, steps_of(chains, rates) if steps is None else steps, np.empty(0, np.uint32))
     nodes = len(chains.nodes)
     times = Times(np.empty(nodes, np.int64), np.empty(nodes, np.int64), np.empty(nodes, np.int32))
@@ -63,7 +67,7 @@ def run_chains(chains: Chains, rates: Rates, steps: Steps | None = None) -> Time
 
 
 def _play_all(chains: Chains, rates: Rates, steps: Steps, order: Numbers) -> _Outcome:
-    """The outcome of all chains, by their numbers; and into `order`, if there is room, their positions as they come."""
+    """The outcome of all chains, by number; `order` receives their positions as they finish, if it is not empty."""
     count, played = chains.count, chains.played
     outcome, reached = _room(count), _room(count)
     reached.ready[:], reached.cause[:] = -1, -1
@@ -74,14 +78,14 @@ def _play_all(chains: Chains, rates: Rates, steps: Steps, order: Numbers) -> _Ou
 
 
 def _room(count: int) -> _Outcome:
-    """What has no hub has one that was done before anything."""
+    """Arrays for an outcome; the extra entry stands for the hub of chains without one, done before any time."""
     finish = np.empty(count + 1, np.int64)
     finish[count] = _EVER
     return _Outcome(np.empty(count, np.int64), finish, np.empty(count, np.int32))
 
 
 def _work(played: Played, order: Numbers) -> tuple[object, ...]:
-    """What each chain still waits for, in a byte where that will do; a stack; and who was done in what order."""
+    """The in-degrees of chains, as bytes if possible; a stack; and the order of completion."""
     few = played.indegree.max(initial=0) <= _FEW
     return played.indegree.astype(np.int8 if few else np.int32), np.empty(len(played.hub), np.uint32), order
 
@@ -93,7 +97,7 @@ def _lag(lag, dispatch, latency):  # type: ignore[no-untyped-def]
 
 @deferred(lambda rows, *_: len(rows[1]))
 def _measure(rows, server, position, given, rates, steps):  # type: ignore[no-untyped-def]
-    """How long each chain takes."""
+    """The duration of each chain."""
     first, nodes, lags = rows
     duration, nbytes = given
     dispatch, latency = rates
@@ -113,7 +117,7 @@ def _measure(rows, server, position, given, rates, steps):  # type: ignore[no-un
 
 @part
 def _release(k, end, played, rates, reached, waiting, stack, top):  # type: ignore[no-untyped-def]
-    """As `engine` does it with nodes."""
+    """As `engine.release`, for chains."""
     for e in range(played.offsets[k], played.offsets[k + 1]):
         v = played.targets[e]
         t = end + _lag(played.lags[e], rates[1], rates[2])
@@ -129,7 +133,7 @@ def _release(k, end, played, rates, reached, waiting, stack, top):  # type: igno
 
 @deferred(lambda played, *_: len(played.offsets) + len(played.targets))
 def _play(played, rates, steps, reached, work, transfers, servers, tree, outcome):  # type: ignore[no-untyped-def]
-    """As `engine` does it with nodes; gives how many chains are done."""
+    """As `engine._events`, for chains; returns how many are done."""
     waiting, stack, order = work
     begin_time, begin_chain, goal, member = transfers
     due = servers[4]

@@ -1,9 +1,9 @@
-"""Shared servers: who is transferring, and when the next transfer is done.
+"""Shared servers: the current transfers, and when the next one is done.
 
-A shared server divides its bandwidth equally among the transfers it has (max-min fair, work-conserving). It keeps one
-number, the bytes each of its current transfers has been given; a transfer is done when that has grown by its size. The
-number starts again from 0 whenever the server falls idle, so a lone transfer takes exactly its bytes over the
-bandwidth, rounded up.
+A shared server divides its bandwidth equally among its transfers (max-min fair, work-conserving). It keeps one number,
+the bytes that each of its current transfers has been given; a transfer is done when that has grown by its size. The
+number is reset to 0 whenever the server becomes idle, so a lone transfer takes exactly its bytes over the bandwidth,
+rounded up.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,19 @@ from numpy.typing import NDArray
 from kernbench.common.compiled import part
 from kernbench.timing.graph import Ints, Small
 
-# later than anything
+# later than any time
 NEVER = 1 << 62
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a graph is timed with: everything that may change without a new graph.
+    """The rates a graph is timed with: everything that may change without a new graph.
 
-    `duration` is each node's fixed time; `server` its server or -1, `nbytes` what it moves through it (it may end with
-    the last node that has one); `bytes_per_ps` the bandwidth of each server; `dispatch` and `latency` what lags stand
-    for. Who times a graph often gives `slots`, too (`slots_of`).
+    - `duration`: each node's fixed time;
+    - `server`: its server or -1; `nbytes`: its bytes (the array may end with the last node that has a server);
+    - `bytes_per_ps`: the bandwidth of each server;
+    - `dispatch` and `latency`: the values of lag classes;
+    - `slots`: the result of `slots_of`, for callers that time a graph often.
     """
 
     duration: Ints
@@ -37,14 +39,14 @@ class Rates:
 
 
 def slots_of(server: Small, servers: int) -> Ints:
-    """Where the transfers of each server begin, if those of one server lie after those of the other; and their end."""
+    """The first slot of each server's transfers, if these are stored server by server; and the end."""
     first = np.zeros(servers + 1, np.int64)
     np.cumsum(np.bincount(server[server >= 0], minlength=servers), out=first[1:])
     return first
 
 
 def server_room(rates: Rates) -> tuple[object, ...]:
-    """Where the pass by events keeps servers and transfers: arrays of the transfers, of the servers, and a tree."""
+    """Work arrays of the event pass: transfers, servers, and a tournament tree."""
     servers = len(rates.bytes_per_ps)
     slots = slots_of(rates.server, servers) if rates.slots is None else rates.slots
     total = int(slots[-1])
@@ -60,16 +62,15 @@ def server_room(rates: Rates) -> tuple[object, ...]:
 
 @part
 def whole(time):  # type: ignore[no-untyped-def]
-    """Rounded up to whole picoseconds; a millionth over is taken for the rounding of the float it came from."""
+    """Rounded up to whole picoseconds; an excess of a millionth counts as a rounding error of the float."""
     return np.int64(np.ceil(time - 1e-6))
 
 
 @part
 def insert(keys, nodes, first, last, key, node, rank):  # type: ignore[no-untyped-def]
-    """Put (key, node) in its place among those from `first` up to `last`, which are in order; ties: lower rank first.
+    """Insert (key, node) into the sorted slots `first` to `last`; equal keys are ordered by rank.
 
-    From the end: most come after all that are there, as transfers begin and end in nearly the same order. No more are
-    there than channels that transfer at once.
+    It searches from the end: transfers begin and end in nearly the same order, so most are inserted last.
     """
     i = last
     while i > first and (key < keys[i - 1] or (key == keys[i - 1] and rank[node] < rank[nodes[i - 1]])):
@@ -80,7 +81,7 @@ def insert(keys, nodes, first, last, key, node, rank):  # type: ignore[no-untype
 
 @part
 def _next_completion(given, now, rate, count, goal):  # type: ignore[no-untyped-def]
-    """When a transfer that is done at `goal` bytes will be, if nothing changes."""
+    """When a transfer with this `goal` will be done, if nothing changes."""
     left = goal - given
     if left <= 0:
         return now
@@ -89,14 +90,14 @@ def _next_completion(given, now, rate, count, goal):  # type: ignore[no-untyped-
 
 @part
 def _play_off(tree, due, i):  # type: ignore[no-untyped-def]
-    """Which server of the two below a node of the tree is due first; ties go to the left one."""
+    """Which of the two servers below a tree node is due first; ties go to the left one."""
     left, right = tree[2 * i], tree[2 * i + 1]
     tree[i] = left if right < 0 or (left >= 0 and due[left] <= due[right]) else right
 
 
 @part
 def begin(u, s, now, nbytes, bytes_per_ps, goal, member, servers, rank):  # type: ignore[no-untyped-def]
-    """Node u begins its transfer at server s: what the others were given until now is settled first."""
+    """Node u begins its transfer at server s; the bytes given to the other transfers are updated first."""
     first, last, given, seen, _ = servers
     count = last[s] - first[s]
     if count == 0:
@@ -110,12 +111,12 @@ def begin(u, s, now, nbytes, bytes_per_ps, goal, member, servers, rank):  # type
 
 @part
 def complete(s, now, bytes_per_ps, goal, member, servers, finish, waiting, stack, top):  # type: ignore[no-untyped-def]
-    """Transfers of server s that are done now leave it; gives the stack's new top."""
+    """Remove transfers of server s that are done now; returns the stack's new top."""
     first, last, given, seen, _ = servers
     slot, end = first[s], last[s]
     given[s] += (now - seen[s]) * bytes_per_ps[s] / (end - slot)
     seen[s] = now
-    # all that are done by now; the one that was due is, whatever the last bit of `given` says
+    # all that are done by now, at least the one that was due, whatever the rounding of `given`
     reached = max(given[s], goal[slot])
     while slot < end and goal[slot] <= reached:
         u = member[slot]
@@ -130,7 +131,7 @@ def complete(s, now, bytes_per_ps, goal, member, servers, finish, waiting, stack
 
 @part
 def set_due(s, now, bytes_per_ps, goal, servers, tree, leaves):  # type: ignore[no-untyped-def]
-    """When the next transfer of server s is done, and who is due first of all."""
+    """Update when the next transfer of server s is done, and which server is due first."""
     first, last, given, _, due = servers
     count = last[s] - first[s]
     if count:
@@ -145,6 +146,6 @@ def set_due(s, now, bytes_per_ps, goal, servers, tree, leaves):  # type: ignore[
 
 @part
 def start_tree(tree, due, leaves):  # type: ignore[no-untyped-def]
-    """Who is due first, before anything has begun."""
+    """Set up the tournament tree."""
     for i in range(leaves - 1, 0, -1):
         _play_off(tree, due, i)
