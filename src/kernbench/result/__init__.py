@@ -1,4 +1,4 @@
-"""The waist: what a launch gives back, whatever the target. Tables, traces, the CLI and tests see only this."""
+"""What a launch gives back, on every target. Tables, traces, the CLI and tests depend only on this."""
 
 from kernbench.result.comparison import Comparison, RankError
 from kernbench.result.finding import KINDS, Finding, FindingLog, Kind, Other, Place

@@ -1,8 +1,8 @@
-"""Acknowledged findings: known, with a reason. They count no more, and come back when their cause changes.
+"""Acknowledged findings: known, with a reason. They no longer count, and reappear when their cause changes.
 
-A finding is recognised by its fingerprint: its kind and the code of all its lines, without their numbers. It is
-acknowledged at its own line or the line above, `# kernbench: allow race 1f0c22d4 the flag is checked again`, or in a
-baseline file.
+A finding is identified by its fingerprint: its kind and the code of all its lines, without line numbers. It is
+acknowledged on its own line or the line above, with `# kernbench: allow race 1f0c22d4 the flag is checked again`, or in
+a baseline file.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ class Entry:
 
 
 def fingerprint(finding: Finding) -> str:
-    """Eight digits of what a finding is about; generated text (<...>) counts only where there is no source."""
+    """Eight hex digits that identify a finding; generated text (<...>) counts only if there is no source."""
     places = [place for place in (finding.where, *(other.where for other in finding.others)) if place is not None]
     places = [place for place in places if not place.file.startswith("<")] or places
     lines = sorted({f"{place.function}: {_COMMENT.sub('', place.text).strip()}" for place in places})
@@ -46,9 +46,10 @@ def mark_for(finding: Finding) -> str:
 
 
 def acknowledge(run: Run, baseline: list[Entry] | None = None) -> None:
-    """Take the findings out of a run that its source or a baseline acknowledges; `views["acknowledged"]` keeps them.
+    """Remove the acknowledged findings from a run; `views["acknowledged"]` keeps them.
 
-    One whose mark was for another cause stays, and says so. A run that did not finish stays unsafe whatever is allowed.
+    A finding whose mark was made for another cause stays, with a note. A run that did not finish stays unsafe whatever
+    is acknowledged.
     """
     entries = {(entry.kind, entry.fingerprint): entry for entry in baseline or []}
     taken = list(run.views.get("acknowledged", []))
@@ -61,7 +62,7 @@ def acknowledge(run: Run, baseline: list[Entry] | None = None) -> None:
 def _left(
     findings: list[Finding], entries: dict[tuple[str, str], Entry], taken: list[dict[str, object]]
 ) -> list[Finding]:
-    """The findings that nobody acknowledges; the others are added to those `taken`."""
+    """The findings that are not acknowledged; the others are added to `taken`."""
     left = []
     for finding in findings:
         mine = fingerprint(finding)
@@ -75,7 +76,7 @@ def _left(
 
 
 def _in_source(finding: Finding) -> tuple[str, str, str]:
-    """Who acknowledges a finding in its source, the reason, and a note if a mark does not fit."""
+    """What acknowledges a finding in its source, the reason, and a note if a mark does not fit."""
     for mark in _marks(finding.where):
         if mark["kind"] != finding.kind:
             continue
@@ -91,7 +92,7 @@ def _in_source(finding: Finding) -> tuple[str, str, str]:
 
 
 def _marks(where: Place | None) -> list[Data]:
-    """Marks at a place's line, and in the comments right above it."""
+    """Marks on a source line, and in the comment line right above it."""
     if where is None:
         return []
     lines = dict(where.context(1))
@@ -125,7 +126,7 @@ def _entry(path: Path, row: Data) -> Entry:
 
 
 def write_baseline(path: Path, findings: list[Finding], reason: str, kept: list[Entry] | None = None) -> int:
-    """Write a baseline that acknowledges findings beside the entries kept; gives how many it holds."""
+    """Write a baseline that acknowledges findings in addition to the entries `kept`; returns how many it has."""
     entries = {(entry.kind, entry.fingerprint): entry for entry in kept or []}
     for finding in findings:
         where, text = (str(finding.where), finding.where.text) if finding.where is not None else ("", "")
@@ -147,6 +148,6 @@ def _quoted(text: str) -> str:
 
 
 def unmet(runs: list[Run], baseline: list[Entry]) -> list[Entry]:
-    """Entries of a baseline that no run met: they may be taken out."""
+    """Entries of a baseline that matched no finding of any run: they may be removed."""
     met = {row["fingerprint"] for run in runs for row in run.views.get("acknowledged", []) if row["by"] == "baseline"}
     return [entry for entry in baseline if entry.fingerprint not in met]

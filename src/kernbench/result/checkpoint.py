@@ -1,4 +1,4 @@
-"""A value that a kernel calls by a name, on its way to whoever compares it with the golden."""
+"""A value that a kernel names as a checkpoint, to be compared with the golden."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from kernbench.result.reading import Data
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The values as they are at `where`, in the program that `who` names; `keys` say which part of the whole it is.
+    """The values at source location `where`, in the program `who`; `keys` say which part of the whole they are.
 
-    Where they lie scattered, `places` holds their indices in the whole, an array for each axis, and `owner` gives for
-    the number of an element who has it.
+    For scattered values `places` are their indices in the whole, an array for each axis, and `owner` names the program
+    that holds an element, by its number.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Columns of numbers as JSON holds them: little-endian bytes of the smallest type that fits, deflated, in base64."""
+"""Columns of numbers in JSON: little-endian bytes of the smallest type that fits, deflated, as base64."""
 
 import base64
 import binascii
@@ -13,12 +13,12 @@ from kernbench.result.reading import Data
 
 WHOLE = ("u1", "u2", "u4", "i4", "i8", "u8")
 TYPES = (*WHOLE, "f4", "f8")
-# a file that claims more is no recording of a kernel
+# no recording of a kernel is longer
 MOST = 1 << 27
 
 
 def pack(values: Array) -> dict[str, int | list[int] | str]:
-    """The column of `values`, with its shape where it has more than one axis."""
+    """Encode `values` as a column, with the shape if there is more than one axis."""
     array = np.asarray(values)
     kind = _smallest(array)
     content = zlib.compress(np.ascontiguousarray(array, f"<{kind}").tobytes(), 6)
@@ -40,7 +40,7 @@ def _smallest(array: Array) -> str:
 
 
 def unpack(data: object, where: str) -> Array:
-    """The values of a column; `where` names it in errors. No more memory is taken than it says it needs."""
+    """Decode a column; `where` names it in errors. It allocates no more memory than the column states."""
     if not isinstance(data, dict) or not isinstance(data.get("data"), str):
         raise MisuseError(f"{where}: a column is wanted; got {type(data).__name__}")
     kind, count, shape = data.get("type"), data.get("count"), data.get("shape")

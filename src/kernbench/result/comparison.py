@@ -1,4 +1,4 @@
-"""The golden's verdict on one run: how far each output is from the reference, and where it is worst."""
+"""The golden's verdict on one run: the error of each output against the reference, and where it is largest."""
 
 from dataclasses import dataclass, field
 from math import prod
@@ -11,7 +11,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack, unpack
 from kernbench.result.reading import Data, Reader
 
-# blocks of an error map in each direction
+# largest number of blocks of an error map, by axis
 MOST_ROWS, MOST_COLUMNS = 64, 128
 
 
@@ -19,8 +19,8 @@ MOST_ROWS, MOST_COLUMNS = 64, 128
 class ErrorMap:
     """The largest error of each block of an output, in units of the tolerance: above 1 is wrong.
 
-    The output is seen as a matrix of `shape`, its last axis along the columns; a block has `block` elements, those at
-    the far edges fewer.
+    The output is viewed as a matrix of `shape` whose columns are its last axis; a block has `block` elements, fewer at
+    the far edges.
     """
 
     shape: tuple[int, int]
@@ -29,7 +29,7 @@ class ErrorMap:
 
     @classmethod
     def of(cls, excess: Array) -> "ErrorMap | None":
-        """The map of errors in units of their tolerance; None where there is no element."""
+        """The map of errors in units of their tolerance; None if there are no elements."""
         if not excess.size:
             return None
         columns = excess.shape[-1] if excess.ndim else 1
@@ -47,7 +47,7 @@ class ErrorMap:
 
     @classmethod
     def read(cls, data: Reader) -> "ErrorMap":
-        """The map of what `to_dict` gave."""
+        """Read what `to_dict` wrote."""
         shape, block = data["shape"].naturals(), data["block"].naturals()
         values = unpack(data["values"].value, data["values"].path)
         if len(shape) != 2 or len(block) != 2 or not prod(block):
@@ -76,11 +76,11 @@ class RankError:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How one output compares with its reference.
+    """The comparison of one output with its reference.
 
-    `max_abs`, `max_rel` and `max_ulps` are the largest errors over all elements (ulps of the output's type);
+    `max_abs`, `max_rel` and `max_ulps` are the largest errors over all elements (ulps of the output's type).
     `worst_index` is the element furthest out of its tolerance, on rank `worst_rank` at `worst_row` of that rank's part.
-    `tolerance` is the allowed error there. `reason` says in a sentence why it failed; empty if it passed.
+    `tolerance` is the allowed error there. `reason` is a sentence on why it failed; empty if it passed.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Comparison:
 
 
 def read_comparison(data: Reader) -> Comparison:
-    """The comparison of what `to_dict` gave."""
+    """Read what `to_dict` wrote."""
     fields: Data = {key: data[key].of(str) for key in ("name", "dtype", "reason")}
     fields |= {key: data[key].number() for key in ("max_abs", "max_rel", "max_ulps", "relative_l2")}
     fields |= {key: data[key].number() for key in ("actual", "expected", "tolerance")}

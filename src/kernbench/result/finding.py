@@ -1,4 +1,4 @@
-"""Findings: what is unsafe about a kernel, where, and what to try next. They fold by kind and place."""
+"""Findings: what is unsafe about a kernel, where, and what to try next; folded by kind and source location."""
 
 import linecache
 import re
@@ -12,8 +12,9 @@ from kernbench.result.reading import Reader
 
 @dataclass(frozen=True)
 class Place:
-    """A line of somebody's kernel; `said` is its text where it was kept, since files change, and `lines` those
-    around it, by number.
+    """A source location in a kernel.
+
+    `said` is the text of the line if it was kept (files change); `lines` are the lines around it, by number.
     """
 
     file: str
@@ -27,10 +28,10 @@ class Place:
 
     @property
     def short_file(self) -> str:
-        """The file relative to the working directory where it lies below it, else as it is."""
+        """The file, relative to the working directory if it is below it."""
         try:
             return str(Path(self.file).relative_to(Path.cwd()))
-        # the working directory itself may be gone
+        # the working directory itself may have been deleted
         except (ValueError, OSError):
             return self.file
 
@@ -42,7 +43,7 @@ class Place:
         return linecache.getline(self.file, self.line).strip()
 
     def context(self, around: int = 2) -> list[tuple[int, str]]:
-        """Numbered source lines around the place; empty if the source cannot be read."""
+        """Numbered source lines around the location; empty if the source cannot be read."""
         numbers = range(max(1, self.line - around), self.line + around + 1)
         if self.lines is not None:
             return [(n, self.lines[n]) for n in numbers if n in self.lines]
@@ -116,7 +117,7 @@ KINDS: dict[str, Kind] = {
 
 
 def add_kinds(kinds: Mapping[str, str]) -> None:
-    """Make kinds of findings known, name -> meaning: those that a target of an installed package brings."""
+    """Register kinds of findings, name -> meaning, for a target of an installed package."""
     for name, meaning in kinds.items():
         if not _KIND_NAME.fullmatch(name) or not meaning:
             raise ValueError(f"{name!r} is no kind of finding: small letters with hyphens, and a sentence are wanted")
@@ -127,19 +128,20 @@ def add_kinds(kinds: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Other:
-    """A second place that matters to a finding (the other access, a waiter, an allocation) and its part in it."""
+    """A second source location of a finding (the other access, a waiter, an allocation) and its role."""
 
     role: str
     where: Place | None
 
 
-# a fault may change a result; what is formal breaks the letter of the rules and changes none on hardware that exists
+# a fault may change a result; a formal finding breaks the letter of the rules, but changes no result on existing
+# hardware
 FAULT, FORMAL = "fault", "formal"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is unsafe. `ranks` met it, `count` times together; `others` are further places involved.
+    """One thing that is unsafe, found on `ranks`, `count` times in total; `others` are further locations involved.
 
     `severity` is FAULT or FORMAL.
     """
@@ -187,16 +189,16 @@ def place_dict(place: Place | None) -> dict[str, object] | None:
 
 
 def read_place(data: Reader) -> Place:
-    """The place of what `place_dict` gave, with the text it had then."""
+    """Read what `place_dict` wrote, with the text of the line at that time."""
     return Place(data["file"].of(str), data["line"].natural(), data["function"].of(str), data["text"].of(str))
 
 
 def read_finding(data: Reader) -> Finding:
-    """The finding of what `to_dict` gave."""
+    """Read what `to_dict` wrote."""
     kind = data["kind"].of(str)
     if kind not in KINDS:
         raise data["kind"].refuse(unknown("finding kind", kind, KINDS))
-    # older files have faults only
+    # older files contain only faults
     severity = data["severity"].of(str) if "severity" in data.of(dict) else FAULT
     if severity not in (FAULT, FORMAL):
         raise data["severity"].refuse(unknown("severity", severity, (FAULT, FORMAL)))
@@ -213,12 +215,12 @@ def read_finding(data: Reader) -> Finding:
 
 
 def read_fault(data: Reader) -> Finding:
-    """A finding that counts, whatever its severity was: strict runs of older versions kept what is formal as such."""
+    """Read a finding as a fault, whatever its severity: older versions saved formal findings of strict runs as such."""
     return replace(read_finding(data), severity=FAULT)
 
 
 def rank_ranges(ranks: Iterable[int]) -> str:
-    """Ranks as people write them: 'rank 3', 'ranks 0-2, 5'."""
+    """Ranks in words: 'rank 3', 'ranks 0-2, 5'."""
     ordered = sorted(set(ranks))
     parts: list[str] = []
     for before, rank in zip([None, *ordered], ordered, strict=False):
@@ -231,18 +233,18 @@ def rank_ranges(ranks: Iterable[int]) -> str:
 
 @dataclass
 class FindingLog:
-    """Collects findings, folding those of the same kind at the same place: the first speaks, the rest are counted."""
+    """Collects findings; those of the same kind and source location are folded into the first, and counted."""
 
     _folded: dict[tuple[object, ...], Finding] = field(default_factory=dict)
-    # called with each finding as it is made, where somebody wants to look inside the run at that moment
+    # called with each finding as it is made, for example to stop the run there
     on_finding: Callable[[Finding], None] | None = None
 
     def add(self, finding: Finding, subject: object = None, restated: bool = False) -> None:
-        """Take `finding`; `subject` (a tensor's name, a direction) keeps two apart that share a place.
+        """Add a finding; `subject` (a tensor's name, a direction) separates findings at the same location.
 
-        A finding that is `restated` says itself all that the ones before it said.
+        With `restated` the new finding replaces the first one, as it repeats all that was said before.
         """
-        # a fault is never folded into what is formal, which does not count
+        # a fault is never folded into a formal finding, which does not count
         key = (finding.kind, finding.where, finding.severity, subject)
         first = self._folded.get(key)
         if first is not None:
@@ -253,7 +255,7 @@ class FindingLog:
             self.on_finding(finding)
 
     def findings(self) -> list[Finding]:
-        """All findings in the order they were first met."""
+        """All findings in the order of first occurrence."""
         return list(self._folded.values())
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Several launches as one run: what they found, counted and took, one behind the other."""
+"""Several launches as one run: findings, counts and times combined, in sequence."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ from kernbench.result.timeline import Ints, Lane, Timeline, Waits
 
 Thing = TypeVar("Thing")
 
-# the lane that shows when each launch ran
+# the lane with a span for each launch
 LAUNCHES = Lane("launches", "kernel")
-# a cause of the gap: launches of the same run that something else bounds
+# a cause of the gap: another resource bounds some of the launches
 OTHERWISE = "bound otherwise"
-# what a target says of times that were held to a machine
+# a target's word for times that were compared with measurements
 SURE = "validated"
-# different notes of launches that are said
+# largest number of different notes that are shown
 _MOST_NOTES = 3
 Metrics = Data
 
@@ -31,11 +31,11 @@ Views = Callable[[Sequence[Run], Sequence[int]], Mapping[str, object]]
 
 
 def joined(run: Run, launches: Sequence[Run], timed_views: Views | None = None) -> Run:
-    """`run`, which a bench gave back, as that of all its `launches`; with fewer than two it is what it was.
+    """The `run` a bench gave back, extended to all its `launches`; unchanged if there are fewer than two.
 
-    Findings and counts are of all of them. There is a time where all have one. Where all have a time or all an order,
-    a timeline shows them one after the other; outputs and views without a time are those of `run`. Given the launches
-    and when each begins, `timed_views` makes the views that show times.
+    Findings and counts are those of all launches. There is a time if all launches have one. If all have a time or all
+    an order, the timeline shows them in sequence. Outputs, and views without times, are those of `run`. `timed_views`
+    makes the views with times, from the launches and their start times.
     """
     if len(launches) < 2:
         return run
@@ -46,7 +46,7 @@ def joined(run: Run, launches: Sequence[Run], timed_views: Views | None = None) 
     if timed and timed_views is not None:
         views |= timed_views(launches, _begins(launch.metrics["time_ps"] for launch in launches))
     found = [finding for launch in launches for finding in launch.findings]
-    # a bench may put its Run together by itself
+    # a bench may construct its Run itself
     found += [finding for finding in run.findings if finding not in found]
     formal = [finding for launch in launches for finding in launch.formal]
     formal += [finding for finding in run.formal if finding not in formal]
@@ -64,18 +64,18 @@ def joined(run: Run, launches: Sequence[Run], timed_views: Views | None = None) 
 
 
 def _parts(launches: Sequence[Run]) -> dict[str, object]:
-    """How much of all launches was run, where one of them ran in part."""
+    """How much of all launches was run, if one of them was run in part."""
     parts = [launch.views["part"] for launch in launches if "part" in launch.views]
     return {"part": {name: sum(part[name] for part in parts) for name in ("run", "of")}} if parts else {}
 
 
 def kernel_of(run: Run) -> str:
-    """What the kernel of a run is called."""
+    """The name of a run's kernel."""
     return str(run.origin.get("kernel") or "kernel")
 
 
 def launch_names(run: Run) -> list[tuple[str, Run]]:
-    """The launches of a run with what they are called: by kernel, numbered where one is launched again."""
+    """The launches of a run with names: that of the kernel, numbered if it is launched again."""
     names = [kernel_of(launch) for launch in run.launches]
     seen: Counter[str] = Counter()
     found = []
@@ -86,7 +86,7 @@ def launch_names(run: Run) -> list[tuple[str, Run]]:
 
 
 def formal_by_kernel(run: Run) -> list[tuple[str, list[Finding]]]:
-    """What is formal in a run, for each of its kernels; what launches of one kernel share is there once."""
+    """The formal findings of a run by kernel; those shared by several launches of a kernel are listed once."""
     pairs = [(launch, finding) for launch in run.launches for finding in launch.formal]
     pairs += [(run, finding) for finding in run.formal if not any(finding == known for _, known in pairs)]
     logs: dict[str, FindingLog] = {}
@@ -99,8 +99,9 @@ def formal_by_kernel(run: Run) -> list[tuple[str, list[Finding]]]:
 
 
 def joined_metrics(parts: Sequence[Metrics]) -> Metrics:
-    """The metrics of launches that ran one after the other: counts and times added up, shares weighed by time. Where
-    some launches have no time, the whole has none.
+    """The metrics of launches in sequence: counts and times are summed, shares are weighted by time.
+
+    There is no time if some launches have none.
     """
     total: Metrics = {}
     if len({"time_ps" in part for part in parts}) > 1:
@@ -117,12 +118,12 @@ def joined_metrics(parts: Sequence[Metrics]) -> Metrics:
 
 
 def _shared(parts: Sequence[Metrics]) -> list[Metrics]:
-    """The metrics that all launches have, and why one has no time."""
+    """The metrics that all launches have, and the reason why one has no time."""
     kept = set.intersection(*(set(part) for part in parts)) | {"no_time"}
     return [{name: value for name, value in part.items() if name in kept} for part in parts]
 
 
-# what is no sum: the last one's, or the largest
+# metrics that are not summed: the last one's value, or the largest
 _KEPT = frozenset(("repetitions", "engines", "rings", "bound", "limit"))
 _LARGEST = frozenset(("scratch_peak_bytes",))
 
@@ -143,7 +144,7 @@ def _added(total: Metrics, more: Metrics) -> Metrics:
 
 
 def _weighed(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[str, float]:
-    """Shares of time, each launch's weighed by how long it ran."""
+    """Shares of time, weighted by each launch's time."""
     whole = sum(times) or 1
     names = dict.fromkeys(name for part in parts for name in part[key])
     return {
@@ -153,7 +154,7 @@ def _weighed(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[s
 
 
 def _rates(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[str, dict[str, float]]:
-    """Amounts over the whole time, beside the largest peak."""
+    """Amounts over the whole time, and the largest peak."""
     whole = sum(times) or 1
     found: dict[str, dict[str, float]] = {}
     for part, time in zip(parts, times, strict=True):
@@ -166,12 +167,12 @@ def _rates(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[str
 
 
 def _advice(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> list[Metrics]:
-    """Advice on all launches, dearest first."""
+    """The advice for all launches, largest cost first."""
     return sorted((one for part in parts for one in part[key]), key=lambda one: -int(one["cost_ps"]))
 
 
 def _changes(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> list[Metrics]:
-    """What changes of single launches save of the whole."""
+    """The changes of all launches; each saves its share of the whole."""
     whole = sum(times) or 1
     return [
         {**one, "saves": one["saves"] * time / whole}
@@ -181,29 +182,29 @@ def _changes(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> list[M
 
 
 def _mean(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> float:
-    """A clock, or a share of a launch: its mean over the time."""
+    """The mean of a clock or a share over the time."""
     whole = sum(times)
     weights = times if whole else [1] * len(times)
     return float(sum(part[key] * weight for part, weight in zip(parts, weights, strict=True)) / sum(weights))
 
 
 def _longest(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> object:
-    """What is said of the launch that takes longest."""
+    """The value of the launch that takes longest."""
     return parts[max(range(len(times)), key=lambda number: times[number])][key]
 
 
 def _doubted(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> str:
-    """A time is as sure as that of the least sure launch."""
+    """The predictions of the whole are validated only if those of all launches are."""
     return next((part[key] for part in parts if part[key] != SURE), SURE)
 
 
 def _caveats(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> str:
-    """What must be known of any launch."""
+    """The caveats of all launches."""
     return ", ".join(dict.fromkeys(word for part in parts for word in part[key].split(", ") if word))
 
 
 def _notes(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> str:
-    """Different notes of launches, those of the longest first."""
+    """The different notes of launches, that of the longest first."""
     order = sorted(range(len(times)), key=lambda number: -times[number])
     found = list(dict.fromkeys(parts[number][key] for number in order))
     more = [f"{len(found) - _MOST_NOTES} more"] if len(found) > _MOST_NOTES else []
@@ -229,8 +230,9 @@ _TIMED: dict[str, Callable[[str, Sequence[Metrics], Sequence[int]], object]] = {
 
 
 def bound_of(metrics: Fields, key: str = "bound") -> str:
-    """What bounds a run, for tables, pages, sweeps and `tune` alike: as its target says it (`limited_by`) where it
-    knows better than by the largest floor; else what `key` names.
+    """What bounds a run, the same for tables, pages, sweeps and `tune`.
+
+    It is `limited_by` if the target knows more than the largest floor, else the metric named by `key`.
     """
     return str(metrics.get("limited_by", metrics.get(key, "")) if key == "bound" else metrics.get(key, ""))
 
@@ -252,7 +254,10 @@ def _bound(total: Metrics, parts: Sequence[Metrics]) -> Metrics:
 
 
 def _timeline(launches: Sequence[Run]) -> Timeline | None:
-    """The launches one after the other, with a lane that shows them. Kernels without waits have no order to show."""
+    """The launches in sequence, with a lane of launches; None if their units differ.
+
+    Kernels without waits have no order to show, and are left out.
+    """
     pairs = [(launch, launch.timeline) for launch in launches if launch.timeline is not None]
     units = {line.unit for _, line in pairs}
     if len(units) != 1 or (len(pairs) < len(launches) and "ps" in units):
@@ -298,7 +303,7 @@ def _timeline(launches: Sequence[Run]) -> Timeline | None:
 
 
 def _waits(lines: Sequence[Timeline]) -> Waits | None:
-    """What each span waited for; a launch itself for the one before it."""
+    """What each span waited for; a launch waits for the one before it."""
     if any(line.waits is None for line in lines):
         return None
     kinds = Numbered(["launch"])
@@ -319,7 +324,7 @@ def _own_spans(
     names: "Numbered[str]",
     sites: "Numbered[Place]",
 ) -> dict[str, Ints]:
-    """A span for each launch, at the first place that it names; `times` are begins and lengths."""
+    """A span for each launch, at its first source location; `times` are starts and lengths."""
     start, length = (np.array(part, np.int64) for part in times)
     places = [line.sites[0] if line.sites else Place("<launch>", 0) for line in lines]
     return {
@@ -333,14 +338,14 @@ def _own_spans(
 
 
 class Numbered(Generic[Thing]):
-    """Things by number, each once."""
+    """Numbers distinct values, in the order of first use."""
 
     def __init__(self, known: Iterable[Thing]):
         self.known = list(dict.fromkeys(known))
         self._numbers = {one: number for number, one in enumerate(self.known)}
 
     def of(self, things: Iterable[Thing]) -> Ints:
-        """The numbers of things; new ones get one."""
+        """The numbers of values; new values are added."""
         found = []
         for one in things:
             if one not in self._numbers:
@@ -373,6 +378,6 @@ _LISTS = ("printf", "acknowledged", "hints")
 
 
 def _listed(launches: Sequence[Run]) -> dict[str, object]:
-    """Views that are lists, one behind the other."""
+    """Views that are lists, concatenated."""
     lists = {key: [row for launch in launches for row in launch.views.get(key, [])] for key in _LISTS}
     return {key: rows for key, rows in lists.items() if rows}

@@ -1,4 +1,4 @@
-"""Runs read back from JSON, of `kernbench run --json` or `Run.save`; strange files are refused in a sentence."""
+"""Reads runs back from the JSON of `kernbench run --json` or `Run.save`; invalid files are refused with a message."""
 
 import json
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from kernbench.result.reading import Data, Reader
 from kernbench.result.run import SCHEMA, Run, Status
 from kernbench.result.spans import read_timeline
 
-# a run of the largest benches has some tens of MiB
+# runs of the largest benches take some tens of MiB
 MOST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The runs of a file, and the bench they are of; empty where the file holds one run without saying."""
+    """The runs of a file, and the name of their bench; empty if the file contains a single run without it."""
 
     bench: str
     runs: list[Run]
 
 
 def load_runs(path: str | Path) -> Loaded:
-    """The runs of a file. They have everything but their outputs' values and their recording."""
+    """The runs of a file; the values of their outputs and their recordings are not saved."""
     data = Reader(_parse(Path(path)), str(path))
     held = data.of(dict)
     if "command" in held and not {"runs", "status"} & set(held):
@@ -56,7 +56,7 @@ def _parse(path: Path) -> object:
 
 
 def read_run(data: Reader) -> Run:
-    """The run of what `Run.to_dict` gave. Verdicts are worked out anew."""
+    """Read what `Run.to_dict` wrote; verdicts are computed again."""
     _check_schema(data)
     status = _read_status(data["status"])
     comparison = data["comparison"].maybe(lambda held: [read_comparison(one) for one in held])
@@ -78,12 +78,12 @@ def read_run(data: Reader) -> Run:
 
 
 def _read_formal(data: Reader) -> list[Finding]:
-    """What is formal; older files do not say."""
+    """Formal findings; older files have none."""
     return [read_finding(one) for one in data["formal"]] if "formal" in data.of(dict) else []
 
 
 def _read_launch(data: Reader) -> Run:
-    """One launch of several, without what only the whole has."""
+    """One of several launches, without what is saved only for the whole run."""
     return Run(
         {},
         [read_fault(one) for one in data["findings"]],
@@ -129,7 +129,7 @@ def _read_sources(data: Reader) -> dict[str, object]:
 
 
 def _lines(sources: Data) -> dict[str, dict[int, str]]:
-    """File -> its lines that were kept, by number."""
+    """File -> its saved lines, by number."""
     return {
         file: {number: line for first, lines in source["parts"] for number, line in enumerate(lines, first)}
         for file, source in sources.items()
@@ -137,7 +137,7 @@ def _lines(sources: Data) -> dict[str, dict[int, str]]:
 
 
 def _with_lines(finding: Finding, lines: dict[str, dict[int, str]]) -> Finding:
-    """The finding with the lines around its places."""
+    """The finding with the saved lines around its source locations."""
     others = tuple(replace(other, where=_surrounded(other.where, lines)) for other in finding.others)
     return replace(finding, where=_surrounded(finding.where, lines), others=others)
 
@@ -165,7 +165,7 @@ def _text(held: Reader) -> None:
     held.of(str)
 
 
-# how those are read that reports reckon with; others may hold what they like
+# readers of the metrics that reports compute with; other metrics may be anything
 _METRICS: dict[str, Callable[[Reader], object]] = {
     **dict.fromkeys(("time_ps", "gpu_time_ns", "limit_ratio", "floor_ratio"), _finite_or_none),
     **dict.fromkeys(("commands", "warp_instructions", "tasks", "flops"), Reader.finite),

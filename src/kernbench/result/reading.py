@@ -1,4 +1,4 @@
-"""Reading what a stranger's JSON holds: every value is looked at before it is used, and errors name its place."""
+"""Reads JSON from an untrusted file: every value is checked before use, and errors name its path."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -7,16 +7,16 @@ from typing import Any, TypeVar
 from kernbench.common.errors import MisuseError
 
 Anything = TypeVar("Anything")
-# plain data, as JSON and TOML hold it: texts, numbers, lists and tables of them; who reads a table knows its keys
+# plain data as in JSON and TOML: strings, numbers, lists and tables; the reader of a table knows its keys
 Data = dict[str, Any]
 Fields = Mapping[str, Any]
-# whatever is counted, it is less: a number of JSON may be as long as the file
+# larger than any count: a number in JSON may have any length
 LARGEST = 1e30
 _WORDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", bool: "true or false"}
 
 
 class Reader:
-    """A value of a JSON document and the way to it."""
+    """A value of a JSON document and its path."""
 
     def __init__(self, value: object, path: str):
         self.value, self.path = value, path
@@ -27,7 +27,7 @@ class Reader:
         return MisuseError(f"{self.path}: {what}; got {shown if len(shown) <= 60 else shown[:57] + '...'}")
 
     def of(self, kind: type[Anything]) -> Anything:
-        """The value, which must be of this type; true is no number."""
+        """The value, which must be of this type; a boolean is no integer."""
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
             raise self.refuse(f"{_WORDS[kind]} is wanted")
         return self.value
@@ -46,18 +46,18 @@ class Reader:
         return ((key, Reader(value, f"{self.path}.{key}")) for key, value in self.of(dict).items())
 
     def maybe(self, read: Callable[["Reader"], Anything]) -> Anything | None:
-        """None for null, else what `read` makes of it."""
+        """None for null, else the result of `read`."""
         return None if self.value is None else read(self)
 
     def natural(self) -> int:
-        """A whole number from 0 on."""
+        """An integer from 0 on."""
         number: int = self.of(int)
         if number < 0:
             raise self.refuse("a number from 0 on is wanted")
         return number
 
     def number(self) -> float:
-        """A number; infinities and NaN are written as words."""
+        """A number; infinities and NaN are written as strings."""
         if self.value in ("inf", "-inf", "nan"):
             return float(self.value)
         if isinstance(self.value, bool) or not isinstance(self.value, (int, float)) or not math.isfinite(self.value):
@@ -65,16 +65,16 @@ class Reader:
         return self.value
 
     def finite(self) -> float:
-        """A number that can be reckoned with."""
+        """A finite number of plausible size."""
         number = self.number()
         if not math.isfinite(number) or abs(number) > LARGEST:
             raise self.refuse(f"a number up to {LARGEST:.0e} is wanted")
         return number
 
     def naturals(self) -> tuple[int, ...]:
-        """A list of whole numbers from 0 on."""
+        """A list of integers from 0 on."""
         return tuple(one.natural() for one in self)
 
     def texts(self) -> tuple[str, ...]:
-        """A list of texts."""
+        """A list of strings."""
         return tuple(one.of(str) for one in self)

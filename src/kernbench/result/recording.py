@@ -1,12 +1,12 @@
-"""What the functional pass recorded, as columns: one stream of commands per program, tables for lines and types.
+"""The recording of a functional pass, as columns: one stream of commands per program, and tables of lines and types.
 
-A command is one row of nine integers (`CommandRow`), a view (a handle no command made) one row of three (`ViewRow`);
-command objects are made from rows on demand.
+A command is one row of nine integers (`CommandRow`), a view (a handle that no command made) one row of three
+(`ViewRow`). Command objects are made from rows on demand.
 
-A load or store names its bytes by an address and a row of `patterns`, so that what two of them have in common is known.
+A load or store describes its bytes by an address and a row of `patterns`, so that equal patterns are stored once.
 
 A handle number from 0 on is the command that made the value. `FIRST_VIEW - n` is row n of the views, whose producer is
-the command behind it, or -1. So operands are the data dependences.
+a command, or -1. So operands are the data dependences.
 """
 
 from bisect import bisect_right
@@ -41,7 +41,7 @@ from kernbench.result.finding import Place
 NONE = -1
 FIRST_VIEW = -2
 FIRST_CHUNK, LARGEST_CHUNK = 128, 8192
-# chunks that are looked through one by one
+# largest number of chunks; more are joined
 MOST_CHUNKS = 64
 HandleType = tuple[tuple[int, ...], str, str]
 
@@ -71,7 +71,7 @@ class CommandRow(NamedTuple):
 
 
 class ViewRow(NamedTuple):
-    """One view: its type, the command behind it, and its address."""
+    """One view: its type, the command that produced its value, and its address."""
 
     type: int
     producer: int
@@ -84,8 +84,10 @@ AnyRow = TypeVar("AnyRow", CommandRow, ViewRow)
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The bytes a load or store touches, relative to its address: sizes, and the bytes from one index to the next of
-    each axis (`strides`; None where the elements follow each other without gaps). A step of 0 repeats an element.
+    """The bytes that a load or store touches, relative to its address.
+
+    `strides` are the bytes between neighbouring indices of each axis; None if contiguous. A stride of 0 repeats an
+    element.
     """
 
     shape: tuple[int, ...]
@@ -120,7 +122,7 @@ class Tables:
     scratch_types: dict[tuple[tuple[int, ...], str], ScratchType] = field(default_factory=dict)
 
     def scratch_type(self, shape: tuple[int, ...], dtype: str) -> ScratchType:
-        """The one object for a type of scratch values."""
+        """The unique object for a type of scratch values."""
         key = (shape, dtype)
         found = self.scratch_types.get(key)
         if found is None:
@@ -129,7 +131,7 @@ class Tables:
         return found
 
     def type_number(self, shape: tuple[int, ...], dtype: str, space: str) -> int:
-        """The row of a type, added when it is first met."""
+        """The row of a type, added on first use."""
         key = (shape, dtype, space)
         number = self.type_numbers.get(key)
         if number is None:
@@ -138,7 +140,7 @@ class Tables:
         return number
 
     def pattern(self, shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int) -> int:
-        """The row of an access pattern, added when it is first met; `strides` count elements here."""
+        """The row of an access pattern, added on first use; here `strides` count elements."""
         key = (shape, strides, itemsize)
         number = self.pattern_numbers.get(key)
         if number is None:
@@ -148,14 +150,14 @@ class Tables:
         return number
 
     def copied(self) -> "Tables":
-        """Tables that begin with the same."""
+        """A copy of the tables."""
         return Tables(
             self.sites.copy(), self.types.copy(), self.patterns.copy(), self.pattern_numbers.copy(),
             self.type_numbers.copy(), self.scratch_types.copy(),
         )  # fmt: skip
 
     def become(self, other: "Tables") -> None:
-        """Have what another has, and share it."""
+        """Take over another one's state, and share it from then on."""
         vars(self).update(vars(other))
 
     def pattern_bytes(self) -> NDArray[np.int64]:
@@ -164,29 +166,29 @@ class Tables:
 
 
 class Rows(Generic[AnyRow]):
-    """Rows of integers, packed into chunks as they are made: small, in order, no work for the garbage collector.
+    """Rows of integers, packed into chunks: compact, in order, and no work for the garbage collector.
 
-    `add` adds one. Where that is too slow: `pack(chunk, offset, ...)`, move `offset` on by `size`, and call `turn` when
-    there is no `room` for another.
+    `add` adds a row. Where that is too slow, call `pack(chunk, offset, ...)`, advance `offset` by `size`, and call
+    `turn` when there is no `room` for another row.
     """
 
     __slots__ = ("_ends", "_full", "_row", "_struct", "chunk", "dtype", "offset", "pack", "size")
 
     def __init__(self, row: type[AnyRow], layout: str):
-        """`layout` has a struct letter for each field of `row`."""
+        """`layout` is a struct format character for each field of `row`."""
         self._row: type[AnyRow] = row
         self._struct = Struct(f"={layout}")
         self.dtype = np.dtype([(name, {"i": "i4", "q": "i8"}[c]) for name, c in zip(row._fields, layout, strict=True)])
         self.size = self._struct.size
         self.pack = self._struct.pack_into
         self._full: list[bytearray | bytes] = []
-        # where each full chunk ends, in bytes from the first
+        # the end of each full chunk, in bytes from the first
         self._ends: list[int] = []
         self.chunk = bytearray(FIRST_CHUNK * self.size)
         self.offset = 0
 
     def add(self, *values: int) -> None:
-        """One more row."""
+        """Add a row."""
         self.pack(self.chunk, self.offset, *values)
         self.offset += self.size
         if self.offset == len(self.chunk):
@@ -194,18 +196,18 @@ class Rows(Generic[AnyRow]):
 
     @property
     def room(self) -> int:
-        """Rows that still fit the chunk."""
+        """Rows that still fit into the chunk."""
         return (len(self.chunk) - self.offset) // self.size
 
     def turn(self) -> None:
-        """Begin a new chunk if this one is full."""
+        """Begin a new chunk if the current one is full."""
         if self.offset == len(self.chunk):
             self._keep(self.chunk)
             self.chunk = bytearray(min(2 * len(self.chunk), LARGEST_CHUNK * self.size))
             self.offset = 0
 
     def extend(self, rows: Array) -> None:
-        """Many rows at once, as an array of `dtype`."""
+        """Add many rows at once, as an array of `dtype`."""
         if self.offset:
             self._keep(self.chunk[: self.offset])
         if len(rows):
@@ -240,9 +242,9 @@ class Rows(Generic[AnyRow]):
         return self._row(*self._struct.unpack_from(chunk, offset - begin))
 
     def parts(self) -> list[Array]:
-        """All rows, in order, as arrays with named fields that share the rows' memory."""
+        """All rows in order, as structured arrays that share memory with the chunks."""
         if len(self._full) > MOST_CHUNKS:
-            # loops and routines add many short ones
+            # loops and subroutines add many short ones
             self._full, self._ends = [bytearray().join(self._full)], self._ends[-1:]
         fresh = np.frombuffer(self.chunk, self.dtype, self.offset // self.size)
         return [*(np.frombuffer(chunk, self.dtype) for chunk in self._full), fresh]
@@ -256,7 +258,7 @@ class Rows(Generic[AnyRow]):
         parts = self.parts()
         if len(parts) > 2:
             return self.column(name)[numbers]
-        # in one piece, but for those that came last
+        # all rows in one chunk, except the last ones
         whole, last = parts[0], parts[-1]
         late = np.flatnonzero(numbers >= len(whole))
         found: Array = whole[name][np.minimum(numbers, len(whole) - 1)]
@@ -265,7 +267,7 @@ class Rows(Generic[AnyRow]):
         return found
 
     def columns(self) -> NDArray[np.int64]:
-        """All rows as one array, [rows, fields]."""
+        """All rows as one integer array, [rows, fields]."""
         return np.stack([self.column(name).astype(np.int64) for name in self._row._fields], axis=1)
 
 
@@ -305,7 +307,7 @@ class Stream(Sequence[PeCommand]):
         return self.rows[command].site
 
     def producer(self, number: int) -> int:
-        """The command behind a handle number, -1 for none."""
+        """The command that produced the value of a handle number, -1 for none."""
         return number if number >= NONE else self.views[FIRST_VIEW - number].producer
 
     def type_of(self, number: int) -> int:
@@ -313,7 +315,7 @@ class Stream(Sequence[PeCommand]):
         return self.rows[number].type if number >= 0 else self.views[FIRST_VIEW - number].type
 
     def operand_types(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """`type_of` for a column of handle numbers; -1 where there is none."""
+        """`type_of` for a column of handle numbers; -1 for `NONE`."""
         found = np.full(len(numbers), NONE, np.int64)
         made, viewed = np.flatnonzero(numbers >= 0), np.flatnonzero(numbers <= FIRST_VIEW)
         found[made] = self.rows.values("type", numbers[made])
@@ -364,7 +366,7 @@ def _build(name: str, where: Place, out: TensorHandle | None, inputs: list[Tenso
 
 @dataclass(frozen=True)
 class QueueLink:
-    """The queue from one program, (cube, pe), that sends in `direction`, to another; `hops` grid steps away."""
+    """A queue from program `sender`, (cube, pe), which sends in `direction`, to `receiver`, `hops` grid steps away."""
 
     sender: tuple[int, int]
     direction: str
@@ -375,8 +377,9 @@ class QueueLink:
 
 @dataclass(repr=False)
 class Recording:
-    """The streams of all programs of a launch that dispatched at least one command, the tables they share, and the
-    queues between them.
+    """The streams of all programs of a launch, their shared tables, and the queues between programs.
+
+    Programs that dispatched no command have no stream.
     """
 
     tables: Tables

@@ -1,4 +1,4 @@
-"""Run: the one object every launch gives back. It answers right, safe and fast with yes, no or not asked."""
+"""Run: what every launch gives back. It answers right, safe and fast with yes, no or not asked."""
 
 import json
 import math
@@ -21,9 +21,9 @@ from kernbench.result.sources import sources_of
 from kernbench.result.spans import timeline_dict
 from kernbench.result.timeline import Timeline
 
-# of to_dict; 2 added views, timeline, sources and error maps
+# version of to_dict's format; 2 added views, timeline, sources and error maps
 SCHEMA = 2
-# views of a run that was loaded: what to_dict gave of outputs and sources
+# views of a loaded run: what to_dict wrote of outputs and sources
 KEPT = ("outputs", "sources")
 
 
@@ -41,12 +41,12 @@ class Status(StrEnum):
 class Run:
     """What a launch computed, found and recorded.
 
-    `checked` names the checks that ran; no findings means safe for those. `comparison` is None until asked for.
-    `findings` are faults; `formal` are those that break the rules and change no result on hardware that exists, and do
-    not make a run unsafe. A run that is made with both among its findings keeps them apart.
+    `checked` names the checks that ran; no findings means safe with respect to those. `comparison` is None until asked
+    for. `findings` are faults. `formal` are findings that break the rules but change no result on existing hardware;
+    they do not make a run unsafe. If both kinds are passed as `findings`, they are separated.
 
-    `recording` is what the functional pass recorded, in the target's own form, for timing; `views` holds further data
-    that reports draw. `launches` are the launches one by one where it is of several.
+    `recording` is what the functional pass recorded for timing, in the target's own form. `views` contains further data
+    for reports. `launches` are the single launches if there are several.
     """
 
     outputs: dict[str, Array]
@@ -69,7 +69,7 @@ class Run:
             self.formal = [*self.formal, *formal]
 
     def strict(self) -> "Run":
-        """The same run, with what is formal counted as faults: their severity is FAULT then."""
+        """The same run, with formal findings counted as faults: their severity becomes FAULT."""
         for run in (self, *self.launches):
             run.findings = [*run.findings, *(replace(finding, severity=FAULT) for finding in run.formal)]
             run.formal = []
@@ -77,12 +77,12 @@ class Run:
 
     @property
     def right(self) -> bool | None:
-        """Whether the outputs match the golden; None if it was not asked."""
+        """Whether the outputs match the golden; None if not asked."""
         return None if self.comparison is None else all(c.passed for c in self.comparison)
 
     @property
     def safe(self) -> bool | None:
-        """Whether every check stayed silent and every program returned; None if nothing was checked to the end."""
+        """Whether no check found a fault and every program returned; None if nothing was checked to the end."""
         if not self.checked or (self.status is Status.STOPPED and not self.findings):
             return None
         return not self.findings and self.status is Status.FINISHED
@@ -102,11 +102,11 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The page a notebook shows."""
         return kernbench.notebook_html(self)
 
     def to_dict(self) -> Data:
-        """Plain data for JSON: all but the arrays and the recording, with the source text that it is about."""
+        """Plain data for JSON: everything except the arrays and the recording, with the source text it refers to."""
         views = {name: view for name, view in self.views.items() if name not in KEPT}
         plain: dict[str, object] = _plain(
             {
@@ -130,7 +130,10 @@ class Run:
         return plain
 
     def _launch_dict(self) -> dict[str, object]:
-        """One launch of several: what it was, found and counted; the whole has its timeline, views and sources."""
+        """One of several launches: what it was, found and counted.
+
+        Only the whole run has a timeline, views and sources.
+        """
         return {
             "status": str(self.status),
             "checked": list(self.checked),
@@ -146,7 +149,7 @@ class Run:
         return outputs or dict(self.views.get("outputs", {}))
 
     def sources(self) -> dict[str, object]:
-        """The source text around every place that the run speaks of, as it was when the run was saved or is now."""
+        """The source text around every location the run refers to, as it was when the run was saved, or as it is."""
         if "sources" in self.views:
             kept: dict[str, object] = self.views["sources"]
             return kept
@@ -157,22 +160,22 @@ class Run:
         return sources_of(places)
 
     def save(self, path: str | Path) -> None:
-        """Write `to_dict()` as JSON, whole or not at all."""
+        """Write `to_dict()` as JSON, atomically."""
         write_json(path, self.to_dict())
 
 
 def write_json(path: str | Path, data: object) -> None:
-    """Write `data` as JSON, whole or not at all."""
+    """Write `data` as JSON, atomically."""
     write_bytes(path, json_text(data).encode())
 
 
 def json_text(data: object) -> str:
-    """`data` as JSON: arrays as columns, numbers that are not finite as words."""
+    """`data` as JSON: arrays as columns, non-finite numbers as strings."""
     return json.dumps(_plain(data), indent=2, allow_nan=False) + "\n"
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write beside `path`, then move into place, so that no half file is ever seen."""
+    """Write a file beside `path`, then rename it, so that no partial file is ever seen."""
     target = Path(path).resolve()
     if target.exists() and not target.is_file():
         raise MisuseError(f"{path} is no ordinary file: choose another name")

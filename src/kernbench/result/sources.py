@@ -1,18 +1,18 @@
-"""The source text that a run's places are about, kept with it: files change, and pages travel."""
+"""The source text around a run's source locations, kept with the run: files change, and pages are sent elsewhere."""
 
 import linecache
 from collections.abc import Iterable
 
 from kernbench.result.finding import Place
 
-# longer files are kept around the places only
+# of longer files only the lines around the locations are kept
 WHOLE_FILE = 1200
 AROUND = 12
 LONGEST_LINE = 300
 
 
 def sources_of(places: Iterable[Place | None]) -> dict[str, object]:
-    """File -> how people call it, and parts of its text as (number of the first line, lines)."""
+    """File -> its short name, and parts of its text as (number of the first line, lines)."""
     wanted: dict[str, set[int]] = {}
     names: dict[str, str] = {}
     for place in places:

@@ -1,4 +1,4 @@
-"""A timeline as plain data and back: spans by lane and start, as differences, so that they pack well."""
+"""A timeline as plain data and back: spans sorted by lane and start, as differences, which compress well."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,12 @@ from kernbench.result.timeline import Lane, Step, Timeline, Waits
 
 Ints = NDArray[np.int64]
 UNITS = ("ps", "order")
-# what a double holds exactly, as pages count: two and a half hours in picoseconds
+# the largest integer that a double represents exactly, for JavaScript: two and a half hours in picoseconds
 LATEST = 2**53
 
 
 def timeline_dict(timeline: Timeline) -> Data:
-    """Plain data for JSON: docs/report.md has its schema."""
+    """Plain data for JSON; docs/report.md has the schema."""
     order = np.lexsort((timeline.finish, timeline.start, timeline.lane))
     lanes = {lane: number for number, lane in enumerate(timeline.lanes)}
     sites = {site: number for number, site in reversed([*enumerate(timeline.sites)])}
@@ -47,7 +47,7 @@ def timeline_dict(timeline: Timeline) -> Data:
 
 
 def _waits_dict(waits: Waits | None, order: Ints, place_of: Ints) -> dict[str, object]:
-    """What each span waited for, as its distance backwards, which repeats; 0 is none."""
+    """What each span waited for, as its distance backwards, which often repeats; 0 is none."""
     if waits is None:
         return {}
     after = waits.after[order]
@@ -56,7 +56,7 @@ def _waits_dict(waits: Waits | None, order: Ints, place_of: Ints) -> dict[str, o
 
 
 def _path_dict(timeline: Timeline, lanes: dict[Lane, int], sites: dict[Place, int]) -> dict[str, object]:
-    """The critical path as columns; lanes and sites that only it knows are added."""
+    """The critical path as columns; lanes and sites that occur only in it are added."""
     names: dict[str, int] = {}
     waits: dict[str, int] = {}
     first_new = len(timeline.sites)
@@ -87,7 +87,7 @@ def _path_dict(timeline: Timeline, lanes: dict[Lane, int], sites: dict[Place, in
 
 
 def _differences(values: Array, lane: Ints | None = None) -> Array:
-    """What each adds to the one before it; the first of each lane as it is."""
+    """The difference of each value to the one before it; the first of each lane as it is."""
     steps = np.diff(values, prepend=0)
     if lane is not None and len(lane):
         first = np.flatnonzero(np.diff(lane, prepend=-1))
@@ -96,7 +96,7 @@ def _differences(values: Array, lane: Ints | None = None) -> Array:
 
 
 def read_timeline(data: Reader) -> Timeline:
-    """The timeline of what `timeline_dict` gave; whatever does not fit together is refused."""
+    """Read what `timeline_dict` wrote; inconsistent data is refused."""
     unit = data["unit"].of(str)
     if unit not in UNITS:
         raise data["unit"].refuse(f"{' or '.join(UNITS)} is wanted")
@@ -147,7 +147,7 @@ def _column(data: Reader, most: int | None, count: int | None = None, least: int
 
 
 def _sums(steps: Ints, per_lane: Ints) -> Ints:
-    """Starts from their differences, lane by lane."""
+    """Start times from their differences, lane by lane."""
     running = np.cumsum(steps)
     firsts = (np.cumsum(per_lane) - per_lane)[per_lane > 0]
     before = running[firsts] - steps[firsts]

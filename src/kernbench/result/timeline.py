@@ -1,4 +1,4 @@
-"""A timeline: spans on named lanes and flows between them, as columns; in picoseconds, or only an order."""
+"""A timeline: spans on named lanes and flows between them, as columns; in picoseconds, or as an order only."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Step:
-    """One command of the critical path: what it waited for last, for how long it then ran, and where."""
+    """One command of the critical path: what it waited for last, when it then ran, and its source location."""
 
     lane: Lane
     name: str
@@ -34,9 +34,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Waits:
-    """Why span i began (or, if it is a wait itself, ended) only then: kinds[kind[i]], and the span it waited for last.
+    """Why span i did not begin earlier (or end, if it is a wait itself).
 
-    `after` is -1 where that is no span.
+    Kinds[kind[i]], and the span it waited for last.
+
+    `after` is -1 if it waited for no span.
     """
 
     kinds: tuple[str, ...]
@@ -46,11 +48,11 @@ class Waits:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Span i lies on lanes[lane[i]] from start[i] to finish[i] and is names[name[i]] at sites[site[i]].
+    """Span i is on lanes[lane[i]] from start[i] to finish[i], with name names[name[i]] and location sites[site[i]].
 
-    `flows` are pairs of spans, from a send to its receive. `unit` is "ps", or "order" where positions only say what
-    came before what. `critical_path` is what decided the total, first to last. `waits` is None where nobody recorded
-    what each span waited for.
+    `flows` are pairs of spans, from a send to its receive. `unit` is "ps", or "order" if positions only give an order.
+    `critical_path` determined the total time, first step to last. `waits` is None if the waits of spans were not
+    recorded.
     """
 
     unit: str

@@ -1,13 +1,13 @@
-"""Why a run gets no time, whatever its target."""
+"""Why a run gets no time, for any target."""
 
 from kernbench.result.run import Run, Status
 
-# findings after which a recording is no complete program
+# findings after which a recording is not a complete program
 _UNPAIRED = frozenset(("message-unreceived", "message-mismatch", "missing-wait", "no-neighbour"))
 
 
 def no_time(run: Run, unrecorded: str) -> str:
-    """Why a run gets no time, `unrecorded` where it has no recording; empty for one that does."""
+    """Why a run gets no time; empty if it gets one. `unrecorded` is the reason if it has no recording."""
     acknowledged = {row["finding"]["kind"] for row in run.views.get("acknowledged", [])} & _UNPAIRED
     if run.status is not Status.FINISHED:
         return f"the run {run.status}"
