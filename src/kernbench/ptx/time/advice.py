@@ -1,7 +1,7 @@
-"""Advice: what a timed launch could save, where, and how much. It is no finding: such a launch is right and safe.
+"""Advice: what could be saved in a timed launch, where, and how much. It is no finding: the launch is right and safe.
 
-Each piece has its cost in picoseconds, either by timing the launch again without what is advised against, or by the
-model's account of what warps waited for. What costs less than a hundredth of the time is not said.
+The cost of each piece, in picoseconds, comes from timing the launch again without the problem, or from the model's
+account of warp stalls. Costs below a hundredth of the time are not reported.
 """
 
 import re
@@ -23,12 +23,12 @@ from kernbench.result.reading import Data
 
 WORTH = 0.01
 AGAIN, ACCOUNT = "timed again without it", "the model's account of waits"
-# lines of each kind that are timed again, those with the most to save
+# lines of each kind that are timed again, those with the largest potential savings
 _MOST_LINES = 4
 _PS = 1e12
 _OF_ACCESSES = frozenset(("bank conflict", "uncoalesced access"))
 _QUOTED = re.compile("`[^`]*`")
-# waits that more stages, earlier loads or better balance hide
+# stalls that more stages, earlier loads or better balance hide
 _EXPOSED = {
     Reason.GLOBAL: "load earlier, or have more bytes in flight: wider loads, more stages, more warps",
     Reason.SHARED: "load earlier: more independent work between the load and its use",
@@ -42,7 +42,7 @@ _EXPOSED = {
 
 @dataclass(frozen=True)
 class Advice:
-    """What to change, where (line of the PTX, 0: the whole launch), what it costs now and how that is known."""
+    """What to change, where (line of the PTX; 0: the whole launch), its cost, and how that was found."""
 
     kind: str
     line: int
@@ -52,7 +52,7 @@ class Advice:
     hint: str
 
     def data(self, source: tuple[str, int] | None) -> Data:
-        """As documents have it; `source` is the location of the line in the source, where the PTX names it."""
+        """As plain data; `source` is the source location of the line, if the PTX names it."""
         found: Data = {"kind": self.kind, "line": self.line or None, "message": self.message, "cost_ps": self.cost_ps}
         found |= {"by": self.by, "hint": self.hint}
         if source is not None:
@@ -61,7 +61,7 @@ class Advice:
 
 
 def advise(again: Again, one_more: Change | None, time_again: bool) -> list[Data]:
-    """All advice for a launch, dearest first; what needs further timings only with `time_again`."""
+    """All advice for a launch, largest cost first; some needs further timings, and is given only with `time_again`."""
     found = [*_tail(again.time), *_exposed(again), *_conflicts(again, time_again)]
     if time_again:
         found += [*_uncoalesced(again), *_spills(again), *_occupancy(again, one_more)]
@@ -72,8 +72,9 @@ def advise(again: Again, one_more: Change | None, time_again: bool) -> list[Data
 
 
 def once(given: list[Advice], lines: Mapping[int, tuple[str, int]]) -> list[Advice]:
-    """Of several pieces of one kind about one line of the source, or where that is not known with the same hint and
-    share, the dearest, with how many more there are.
+    """Merge advice of one kind on one source line into the dearest, with the number of others.
+
+    If the source line is unknown, advice with the same hint and share is merged.
     """
     found: dict[object, Advice] = {}
     more: Counter[object] = Counter()
@@ -103,13 +104,13 @@ def _tail(time: LaunchTime) -> list[Advice]:
 
 
 def above_floor(time: LaunchTime) -> float:
-    """Seconds that waits of warps explain: the time without the largest floor, the launch and the tail."""
+    """Seconds explained by warp stalls: the time minus the largest floor, the launch overhead and the tail."""
     tail = time.tail_cycles / (time.clock_mhz * 1e6)
     return max(time.seconds - time.floor_seconds - time.launch_seconds - tail, 0.0)
 
 
 def _hint(reason: Reason, time: LaunchTime) -> str:
-    """What hides a wait, as far as there is room for it."""
+    """What hides a stall, if there is room for it."""
     if reason != Reason.GLOBAL:
         return _EXPOSED[reason]
     if time.bound in (Unit.HBM, Unit.L2):
@@ -119,7 +120,7 @@ def _hint(reason: Reason, time: LaunchTime) -> str:
 
 
 def _exposed(again: Again) -> list[Advice]:
-    """Waits by line: of the time above the floor, the share of all waits that were spent there."""
+    """Stalls by line: the line's share of all stalls, as a part of the time above the floor."""
     time, lines = again.time, np.asarray(again.streams.ops.line, np.int64)
     cycles = np.zeros((int(lines.max(initial=0)) + 1, len(Reason)))
     np.add.at(cycles, lines, time.stalls.cycles)
@@ -140,7 +141,7 @@ def _exposed(again: Again) -> list[Advice]:
 
 
 def _dearest(excess: NDArray[np.float64], again: Again) -> list[int]:
-    """Rows of PTX instructions with the largest excess over all warps, at most a few."""
+    """The few rows of PTX instructions with the largest excess over all warps."""
     rows = again.recording.events.instruction
     by_row = np.bincount(rows, excess * warps_of_events(again.recording), len(again.recording.instructions))
     return [row for row in np.argsort(-by_row, kind="stable")[:_MOST_LINES].tolist() if by_row[row] > 0]
@@ -161,7 +162,7 @@ def _uncoalesced(again: Again) -> list[Advice]:
 
 
 def _coalesced(events: Events, here: NDArray[np.bool_], least: NDArray[np.float64]) -> Events:
-    """The events with some accesses touching only the sectors that their bytes fill."""
+    """The events, with the chosen accesses touching only the sectors that their bytes fill."""
     ratio = np.where(here & (events.sectors > 0), least / np.maximum(events.sectors, 1), 1.0)
     sectors = np.where(here, least, events.sectors)
     lines = np.where(here, np.minimum(events.lines, np.ceil(sectors * SECTOR / 128)), events.lines)
@@ -170,8 +171,9 @@ def _coalesced(events: Events, here: NDArray[np.bool_], least: NDArray[np.float6
 
 
 def _conflicts(again: Again, time_again: bool) -> list[Advice]:
-    """Passes over the banks that conflicts add. Without timing again each is a cycle of its SM, of the time that waits
-    explain.
+    """Advice on bank conflicts, from the additional passes over the banks.
+
+    Without timing again, each pass counts as a cycle of its SM, limited to the time that stalls explain.
     """
     events, instructions = again.recording.events, again.recording.instructions
     least = least_passes(events)
@@ -193,7 +195,7 @@ def _conflicts(again: Again, time_again: bool) -> list[Advice]:
 
 
 def _without_conflicts(events: Events, here: NDArray[np.bool_], least: NDArray[np.float64]) -> Given:
-    """Some accesses passing over the banks no more often than their bytes need."""
+    """The events, with the chosen accesses taking only the passes that their bytes need."""
     return Given(events=replace(events, wavefronts=np.where(here, least, events.wavefronts).astype(np.uint16)))
 
 

@@ -1,4 +1,7 @@
-"""What the time of a PTX launch is spent on, in words: units that can be the bound, causes of time above it."""
+"""Names and explanations of what the time of a PTX launch is spent on.
+
+Units that may be the bound, and causes of the gap.
+"""
 
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.result import Unit
@@ -38,11 +41,11 @@ REASONS = {
     Reason.SLEEP: "sleeping",
 }
 LAUNCH, TAIL, REST = "launch", "tail wave", "unexplained"
-# what bounds a launch where no unit does
+# the bound of a launch if no unit is
 LATENCY = "latency"
 FLOORS = tuple(UNITS.values())
 GAPS = (LAUNCH, TAIL, *REASONS.values(), REST)
-# what the table of runs shows
+# units shown in the table of runs
 ENGINES = ("issue", "tensor", "l2", "hbm")
 _MEANINGS = {
     LAUNCH: "What a launch takes beside its CTAs: fuse kernels, or replay them as a graph.",
@@ -70,5 +73,5 @@ _MEANINGS = {
 
 
 def explain(cause: str) -> str:
-    """The sentence for a cause of time above the bound; empty for one that is not known."""
+    """The sentence that explains a cause of the gap; empty for an unknown one."""
     return _MEANINGS.get(cause, "")

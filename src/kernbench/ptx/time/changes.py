@@ -1,7 +1,7 @@
-"""What a change would save: the same recording and streams timed again on a GPU or with accesses that differ a bit.
+"""What a change would save: the same recording and streams, timed again on a modified GPU or with modified accesses.
 
-A launch is timed again for each change, several changes at once. For small launches that is a part of a second; larger
-ones are timed again only when asked (`--sensitivity`). Nothing is run or joined anew.
+A launch is timed again for each change, several changes in parallel. For small launches that takes a fraction of a
+second; larger ones are timed again only on request (`--sensitivity`). Nothing is run or joined again.
 """
 
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.result import LaunchTime
 from kernbench.safety.processes.threads import together
 
-# simulated instructions up to which a launch is timed again without being asked to: all changes take about a second
+# launches up to this many simulated instructions are timed again by default: all changes take about a second
 MOST_UNASKED = 200_000
 TENTH = 1.1
-# figures of a GPU that are a rate, by the name of what would be faster: more of the first, less of the second
+# rates of a GPU, by name: parameters that are increased, and parameters that are decreased, if it gets faster
 _RATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "hbm bandwidth": (("hbm.bandwidth",), ()),
     "l2 bandwidth": (("l2.bytes_per_cycle", "l2.write_bytes_per_cycle", "l2.sm_bytes_per_cycle",
@@ -39,7 +39,7 @@ _RATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Change:
-    """What would change, what it needs, and the share of the time that it saves."""
+    """A change, what it requires, and the share of the time it saves."""
 
     what: str
     needs: str
@@ -48,7 +48,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Given:
-    """What is different when a launch is timed again; None: what it was timed with."""
+    """What differs when a launch is timed again; None: unchanged."""
 
     gpu: Gpu | None = None
     events: Events | None = None
@@ -57,7 +57,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Again:
-    """A launch that was timed on a GPU, to be timed again."""
+    """A launch timed on a GPU, to be timed again."""
 
     recording: LaunchRecording
     streams: Streams
@@ -66,13 +66,13 @@ class Again:
 
     @property
     def small(self) -> bool:
-        """Whether it is timed again without being asked to."""
+        """Whether it is timed again by default."""
         return self.time.simulated <= MOST_UNASKED
 
     def saved(self, *changes: Given) -> list[float]:
-        """Seconds that the launch is faster with each of the changes; never negative.
+        """Seconds that each of the changes saves; never negative.
 
-        They are timed at once: the model has only its own arrays, and is machine code that does not hold Python.
+        They are timed in parallel: the model works on arrays of its own, in machine code that releases the GIL.
         """
         found: dict[int, float] = {}
         together(partial(self._save, found, number, changed) for number, changed in enumerate(changes))
@@ -88,13 +88,13 @@ class Again:
             found[number] = max(self.time.seconds - other.seconds, 0.0)
 
     def rates(self) -> dict[str, float]:
-        """Share of the time that 10 % more of each rate saves."""
+        """The share of the time that 10 % more of each rate saves."""
         whole = self.time.seconds
         saved = self.saved(*(Given(gpu=_faster(self.gpu, *keys)) for keys in _RATES.values()))
         return {name: seconds / whole for name, seconds in zip(_RATES, saved, strict=True)}
 
     def one_more_cta(self) -> Change | None:
-        """What an SM that holds one more CTA saves, and what that needs; None where the grid has no more of them."""
+        """What one more CTA per SM saves, and what that requires; None if the grid has no more CTAs."""
         held = self.time.occupancy
         if held.limit == "grid" or -(-self.recording.ctas // int(self.gpu.chip.sms)) <= held.ctas:
             return None
@@ -111,24 +111,24 @@ def _faster(gpu: Gpu, more: tuple[str, ...], less: tuple[str, ...]) -> Gpu:
 
 
 def _plain(value: float) -> float:
-    """A figure as a file may give it: with at most nine decimals."""
+    """A number as in a machine file: with at most nine decimals."""
     return round(value, 9)
 
 
 def _roomy(gpu: Gpu, recording: LaunchRecording, streams: Streams, ctas: int) -> tuple[Gpu, str]:
-    """The GPU with room for so many CTAs in an SM, and what the kernel would have to take instead."""
+    """The GPU with room for `ctas` CTAs per SM, and how the kernel would have to shrink to get the same."""
     sm, warps = gpu.sm, recording.warps
     shared = max(streams.shared_bytes, recording.static_shared) + recording.dynamic_shared
     taken = -(-shared // int(sm.shared_unit)) * int(sm.shared_unit) + int(sm.shared_reserved)
     of_warp = -(-32 * streams.registers // int(sm.register_unit)) * int(sm.register_unit)
     sub_cores = int(sm.sub_cores)
-    # a warp's registers lie in one sub-core
+    # a warp's registers are in one sub-core
     registers = -(-ctas * warps // sub_cores) * of_warp * sub_cores
     more_shared = max(taken * ctas - int(sm.shared), 0)
     changes = {
         "sm.registers": max(registers, int(sm.registers)),
         "sm.shared": int(sm.shared) + more_shared,
-        # what is left for L1 stays
+        # the size of L1 stays the same
         "sm.l1": int(sm.l1) + taken,
         "sm.warps": max(ctas * warps, int(sm.warps)),
         "sm.ctas": max(ctas, int(sm.ctas)),

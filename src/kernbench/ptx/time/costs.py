@@ -1,4 +1,4 @@
-"""What instructions and events cost on a GPU, as tables that the compiled model reads."""
+"""Costs of instructions and constants of a GPU, as tables that the compiled model reads."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.engine.reasons import Reason
 
 Ints = NDArray[np.int64]
-# pipes of the streams: the pipe of the model, and the figures of the GPU's file that say how long it is taken
+# pipes of the streams: the pipe of the model, and the parameter in the GPU's file that gives its interval and latency
 _PIPES = {
     Pipe.FMA: (codes.EITHER, "fma"),
     Pipe.INTEGER: (codes.ALU, "integer"),
@@ -47,7 +47,7 @@ _VARIABLE = (Pipe.MUFU, Pipe.CONSTANT, Pipe.SPECIAL, Pipe.VOTE, Pipe.UNIFORM, Pi
 
 
 def needed(gpu: Gpu, name: str, what: str) -> float:
-    """A rate of the GPU's file that a launch divides by; none where the GPU does not have what the launch uses."""
+    """A rate of the GPU's file that the launch divides by; an error if the GPU lacks the unit (its rate is 0)."""
     rate = float(gpu.figures()[name])
     if not rate:
         raise MachineError(f"{gpu.name} has no {what}, which this launch uses: {name} is 0 in its file")
@@ -55,25 +55,25 @@ def needed(gpu: Gpu, name: str, what: str) -> float:
 
 
 def ticks(cycles: float) -> int:
-    """Cycles as the model counts them."""
+    """Converts cycles to ticks."""
     return round(float(cycles) * codes.TICK)
 
 
 def clock_of(ops: Ops, gpu: Gpu) -> float:
-    """MHz: work on tensor cores has a clock of its own, from its first product on."""
+    """The clock in MHz: kernels that use tensor cores run at a clock of their own throughout."""
     multiplies = bool(np.isin(ops.pipe, [int(pipe) for pipe in _TENSOR_PIPES]).any())
     return float(gpu.clock.products if multiplies else gpu.clock.most)
 
 
 def constants(gpu: Gpu, clock_mhz: float) -> Ints:
-    """Figures of a GPU that no table holds, in ticks. What lies behind SMs keeps its own pace at another clock."""
+    """Constants of a GPU in ticks. Latencies outside the SMs stay the same in time, not in cycles, at another clock."""
     made = np.zeros(codes.CONSTANTS, np.int64)
     clock, pace = clock_mhz / 1e3, clock_mhz / float(gpu.clock.most)
     for name, value in {
         codes.ISSUE: gpu.issue.interval,
         codes.BRANCH_LOST: gpu.issue.branch_back,
         codes.ADDRESS: gpu.shared.address_interval,
-        # a byte of each lane
+        # one byte for each lane
         codes.SUB_CORE_BYTE: 32 / float(gpu.shared.sub_core_bytes_per_cycle),
         codes.LATENCY_L1: gpu.l1.latency - 1,
         codes.LATENCY_L2: gpu.l2.latency * pace,
@@ -110,27 +110,28 @@ def constants(gpu: Gpu, clock_mhz: float) -> Ints:
     }.items():
         made[name] = ticks(value)
     made[codes.TENSOR_QUEUE] = int(gpu.tensor.wgmma_queue)
-    # of which the model divides by a part, 256 of them at least
+    # the model divides by this >> 8, so it is at least 256
     made[codes.L2_CAPACITY] = max(int(gpu.l2.turnover) * codes.PART, 256)
     made[[codes.READ_COST, codes.WRITE_COST, codes.WRITE_MIXED]] = _memory_costs(gpu, clock_mhz)
     return made
 
 
 def _memory_costs(gpu: Gpu, clock_mhz: float) -> list[int]:
-    """Of a part of a byte that is read, that is written alone, and how much more where reads and writes are mixed: this
-    times the share of either.
+    """The cost of a 16th of a byte that is read, or written alone, and the extra cost of mixing reads and writes.
+
+    The extra cost is multiplied by the shares of reads and writes.
     """
     cycle = float(gpu.hbm.bandwidth) * 1e3 / clock_mhz
     scale = codes.TICK * (1 << codes.COST_SHIFT) / codes.PART
     read, write = 1 / (cycle * float(gpu.hbm.read_share)), 1 / (cycle * float(gpu.hbm.write_share))
-    # half of what a copy moves is read, and half is written
+    # half of a copy's bytes are read, half written
     mixed = 4 * max(2 / (cycle * float(gpu.hbm.copy_share)) - read - write, 0.0)
     return [round(cost * scale) for cost in (read, write, mixed)]
 
 
 @dataclass(frozen=True)
 class OpCosts:
-    """Columns of the table of instructions, as the model takes them."""
+    """Columns of the instruction table, as the model reads them."""
 
     what: Ints
     pipe: Ints
@@ -144,20 +145,20 @@ class OpCosts:
     reason: Ints
     # whether it goes through the queue of the memory pipeline
     queued: Ints
-    # machine code has no instruction that commits a group of products: the last of a group says so
+    # SASS has no instruction that commits a wgmma group: the last instruction of a group is marked
     closes: Ints
-    # an atomic of shared memory that adds up lanes of one word first
+    # a shared-memory atomic that first combines lanes that access the same word
     together: Ints
 
     def table(self) -> Ints:
-        """A row each; `codes` names the columns."""
+        """One row per instruction; `codes` names the columns."""
         columns = (self.what, self.pipe, self.cost, self.latency, self.stall, self.write, self.read, self.wait,
                 self.width, self.reason, self.queued, self.closes, self.together)  # fmt: skip
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
 def op_costs(ops: Ops, gpu: Gpu) -> OpCosts:
-    """One row for each instruction."""
+    """One row per instruction."""
     rows = [_op(ops, number, gpu) for number in range(len(ops))]
     what, pipe, cost, latency = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     closes = [pipe == Pipe.WGMMA and "gsb" in text for pipe, text in zip(ops.pipe, ops.operands, strict=True)]
@@ -174,16 +175,16 @@ def op_costs(ops: Ops, gpu: Gpu) -> OpCosts:
 
 
 def _op(ops: Ops, number: int, gpu: Gpu) -> tuple[int, int, int, int]:
-    """What an instruction does, its pipe, for how many ticks it takes it, and its latency."""
+    """The action of an instruction, its pipe, how many ticks it occupies it, and its latency."""
     pipe = Pipe(int(ops.pipe[number]))
     if pipe in _PIPES:
         taken, name = _PIPES[pipe]
         figures = getattr(gpu.pipes, name)
-        # either half of the FMA pipe takes an instruction every other cycle
+        # each half of the FMA pipe accepts an instruction every other cycle
         interval = figures.interval * (2 if taken == codes.EITHER else 1)
         return codes.VARIABLE, taken, ticks(interval), ticks(figures.latency)
     if pipe == Pipe.VOTE and ops.mnemonic[number].startswith("VOTE."):
-        # it goes through the pipe of comparisons; what waits for it does so by its stall
+        # it uses the pipe of comparisons; its consumers wait by a fixed stall
         figures = gpu.pipes.integer
         return codes.VARIABLE, codes.ALU, ticks(figures.interval), ticks(figures.latency)
     if pipe in (Pipe.MMA, Pipe.WGMMA):
@@ -198,13 +199,13 @@ def _op(ops: Ops, number: int, gpu: Gpu) -> tuple[int, int, int, int]:
         return codes.FENCE, codes.NO_PIPE, int(far), ticks(cost)
     if pipe == Pipe.BRANCH:
         return codes.BRANCH, codes.NO_PIPE, 0, 0
-    # special registers and constants answer as shared memory does
+    # special registers and constants have the latency of shared memory
     latency = gpu.shared.latency if pipe in _VARIABLE and pipe != Pipe.UNIFORM else gpu.pipes.integer.latency
     return codes.PLAIN, codes.NO_PIPE, 0, ticks(latency)
 
 
 def _memory_op(ops: Ops, number: int, pipe: Pipe, gpu: Gpu) -> tuple[int, int, int, int]:
-    """Of the memory pipeline: without an event it does nothing, but for spills."""
+    """An instruction of the memory pipeline; without an event it does nothing, except spills."""
     matrix = pipe in (Pipe.LDMATRIX, Pipe.STMATRIX)
     latency = gpu.shared.ldmatrix_latency - gpu.shared.ldmatrix if matrix else gpu.shared.latency - 1
     if not ops.implicit[number]:
@@ -214,17 +215,18 @@ def _memory_op(ops: Ops, number: int, pipe: Pipe, gpu: Gpu) -> tuple[int, int, i
 
 
 def _product(ops: Ops, number: int, pipe: Pipe, gpu: Gpu) -> tuple[int, int, int, int]:
-    """A multiplication of matrices: its part of a sub-core's tensor core."""
+    """A matrix product: its share of a sub-core's tensor core."""
     m, n, k, bits = (int(column[number]) for column in (ops.m, ops.n, ops.k, ops.bits))
     if not m or Act(int(ops.act[number])) != Act.MULTIPLY:
         return codes.PLAIN, codes.NO_PIPE, 0, 0
     wide = pipe == Pipe.WGMMA
     rate = needed(gpu, "tensor.wgmma", "wgmma") if wide else float(gpu.tensor.mma)
-    # a warp of a wgmma has a quarter of it in a quarter of the SM
+    # each of the four warps of a wgmma does a quarter of it, on a quarter of the SM
     of_sub_core = 2 * m * n * k / rate * (1 if wide else 4) * max(bits, 4) / 16
     if not wide:
         return codes.MMA, codes.TENSOR, ticks(of_sub_core), ticks(gpu.tensor.mma_latency)
-    # instead of a latency: a quarter of the time in which B, and A unless it is in registers, pass out of shared memory
+    # in place of a latency: a quarter of the time in which B, and A unless it is in registers, is read from shared
+    # memory
     given = ops.operands[number].split(", ")
     registers = "gdesc" in ops.operands[number] and len(given) > 1 and not given[1].startswith("gdesc")
     nbytes = (n * k + (0 if registers else m * k)) * max(bits, 4) / 8

@@ -1,4 +1,4 @@
-"""What events cost on a GPU: what they take of every server they pass, as tables that the compiled model reads."""
+"""Costs of events on a GPU: the time they take of every server they pass, as tables that the compiled model reads."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from kernbench.ptx.time.tensor import tensor_costs
 
 Floats = NDArray[np.float64]
 
-# events by what the model does for them, and for groups which
+# the action of the model for each kind of event; below, the kind of group
 _WHAT = {
     Kind.GLOBAL_LOAD: codes.LOAD,
     Kind.LOCAL_LOAD: codes.LOAD,
@@ -81,32 +81,32 @@ _GLOBAL = (Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.GLOBAL_
 _STORES = (Kind.GLOBAL_STORE, Kind.LOCAL_STORE, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.GLOBAL_REDUCTION,
            Kind.GLOBAL_ATOMIC)  # fmt: skip
 _TENSOR = (Kind.TENSOR_MMA, Kind.TENSOR_COPY, Kind.TENSOR_SHIFT, Kind.TENSOR_LOAD, Kind.TENSOR_STORE)
-# loads that ask L2 at once
+# loads that bypass L1
 _PAST_L1 = (".cg", ".volatile", ".relaxed", ".acquire", ".cv", ".mmio")
 
 
 _ATOMICS = (Kind.GLOBAL_ATOMIC, Kind.GLOBAL_REDUCTION)
 _BULK = (Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE)
 _FLOATS = (".f32", ".f64", ".f16", ".bf16")
-# accesses of other CTAs since a neighbour touched the same at most, for it to be at the same time
+# if a neighbour accessed the same bytes within so many accesses of other CTAs, it counts as simultaneous
 NEAR = 4
-# lines that a touched sector takes from which on it counts as alone in its line, and of all touches of such sectors the
-# share of first ones from which on none are taken to be touched again
+# from so many lines per touched sector on, a sector counts as alone in its line; and from this share of first touches
+# on, accesses to such sectors are assumed never to touch one again
 ALONE, RANDOM = 2.0, 0.9
-# by how much the mean of log2 of what was touched since lies below log2 of the table at most, where that is touched in
-# turn: such logarithms are whole, half less on average. Those of touches at random lie 0.8 below, and half as well
+# tables swept in order: the mean of log2 of the reuse distance is at most this much below log2 of the table's size. The
+# logarithms are integers, rounded down by half on average. For random accesses the mean is 0.8 and that half lower
 IN_TURN = 1.0
-# bytes that a CTA touches at most between two stores to one sector that L2 puts together, and the share of its bytes
-# that make a sector whole
+# largest distance in bytes between two stores of a CTA to one sector that L2 merges; and the share of bytes that makes
+# a sector complete
 SOON, WHOLE = 1 << 16, 0.99
-# by how much of the spread a load is answered later, and its answers lie further apart, for each doubling of its lines;
-# and doublings that count
+# for each doubling of a load's lines: how much later it is answered and how much further its answers are spread, in
+# units of the spread; and the number of doublings that count
 LATER, WIDER, MOST_DOUBLINGS = 0.06, 0.25, 4.0
 
 
 @dataclass(frozen=True)
 class EventCosts:
-    """Columns of the events, as the model takes them, and the bytes of each by level."""
+    """Columns of the event table, as the model reads them, and the bytes of each event by level."""
 
     what: Ints
     stage: Ints
@@ -129,7 +129,7 @@ class EventCosts:
     hbm_bytes: Floats
 
     def table(self) -> Ints:
-        """A row each; `codes` names the columns."""
+        """One row per event; `codes` names the columns."""
         columns = (self.what, self.stage, self.port, self.l2, self.hbm, self.nbytes, self.lanes, self.sync, self.phase,
                 self.extra, self.later, self.wider, self.tags, self.further, self.through, self.misses)  # fmt: skip
         return np.ascontiguousarray(np.stack(columns, axis=1))
@@ -138,8 +138,10 @@ class EventCosts:
 def event_costs(
     recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: float = 1.0, resident: float = 1.0
 ) -> EventCosts:
-    """One row for each event: what it takes of every server it passes. What lies behind SMs has `pace` cycles of theirs
-    for each that its figures were measured in. So many CTAs are `resident` at once; each has so many bytes of L1.
+    """One row per event: the time it takes of every server it passes.
+
+    `pace` is the ratio of the SM clock to the clock at which costs outside the SMs were measured. `resident` CTAs run
+    at once; each has `l1_bytes` of L1.
     """
     events = recording.events
     what = np.full(256, codes.NOTHING, np.int64)
@@ -158,7 +160,7 @@ def event_costs(
     for one, group in _GROUP_OF.items():
         extra[events.kind == one] = group
     extra[(events.kind == Kind.BULK_WAIT) & _says(recording, (".read",))] = codes.READ_GROUP
-    # what sleeps does so for nanoseconds, at any clock
+    # a sleep takes nanoseconds, at any clock
     sleeps = events.kind == int(Kind.SLEEP)
     extra[sleeps] = _whole(events.phase.astype(np.float64) * (float(gpu.clock.most) / 1e3 * pace))[sleeps]
     atomics = _is(events, _ATOMICS)
@@ -186,7 +188,7 @@ def _is(events: Events, kinds: tuple[Kind, ...]) -> NDArray[np.bool_]:
 
 
 def _says(recording: LaunchRecording, words: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Of each event, whether the name of its instruction has one of some words."""
+    """For each event, whether the opcode of its instruction contains one of some words."""
     found = [any(word in text for word in words) for text in recording.instructions.opcode]
     return np.array(found or [False])[recording.events.instruction]
 
@@ -197,9 +199,13 @@ def _whole(cycles: Floats) -> Ints:
 
 @dataclass(frozen=True)
 class _Moved:
-    """Of each event: cycles of the SM's port and of L2, bytes asked of L2 and moved by memory, and bytes of memory's
-    time, where those that lie apart count for more: what is read, or gets dirty, and what is read and written at once.
-    `misses` is the share of all accesses of an event that wait for memory, `missing` that of its sectors.
+    """By event.
+
+    Cycles of the SM's port and of L2, bytes requested from L2 and moved by memory, and memory time in bytes.
+
+    In memory time, isolated sectors count for more. `of_memory` is what is read or becomes dirty, `through` what is
+    read and written at once. `misses` is the share of an event's accesses that wait for memory, `missing` that of its
+    sectors.
     """
 
     is_global: NDArray[np.bool_]
@@ -224,11 +230,11 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: floa
     stores = _is(events, _STORES)
     port_in, l2_in = _load_cycles(events, gpu, asked, lines, missing)
     port_out, l2_out = _store_cycles(events, gpu, asked, lines)
-    # a sector that is alone in its line comes with what else memory reads at once
+    # an isolated sector is transferred with the rest of memory's access granule
     alone = np.where(_is(events, _BULK), 0.0, np.clip(2.0 - every / np.maximum(events.lines, 1), 0.0, 1.0))
     granules = 1.0 + alone * (float(gpu.hbm.granule) / SECTOR - 1.0)
     apart = granules * (1.0 + alone * (1.0 / float(gpu.hbm.scattered) - 1.0))
-    # a sector that is stored in part, and is not there, is read and written at once; what is there gets dirty, once
+    # a partially stored sector that L2 does not hold is read and written at once; one that it holds becomes dirty, once
     atomics, in_part = _is(events, _ATOMICS), stores & _in_part(events)
     filled = in_part & ~atomics & _filled_soon(recording, in_part, missed)
     through = np.where(in_part & ~atomics & ~filled, missed * SECTOR, 0.0)
@@ -243,8 +249,11 @@ def _moved(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: floa
 
 
 def _dirty_already(recording: LaunchRecording, asked: Floats, missed: Floats, resident: float) -> Floats:
-    """Sectors of each store that the launch stored to before and L2 has held since then: they are written to memory
-    once. Local memory lies where that of CTAs lay that have ended.
+    """Sectors of each store that an earlier store of the launch made dirty, and L2 still holds.
+
+    They are written back once.
+
+    Local memory of a CTA reuses that of ended CTAs.
     """
     events = recording.events
     touched = np.maximum((events.other + events.own).astype(np.float64), 1e-9)
@@ -256,24 +265,24 @@ def _dirty_already(recording: LaunchRecording, asked: Floats, missed: Floats, re
 
 
 def _local_bytes(recording: LaunchRecording) -> float:
-    """Local memory of a CTA."""
+    """Bytes of local memory of a CTA."""
     return float(recording.local_bytes * int(np.prod(recording.block)))
 
 
 def _misses(lines: Floats, share: Floats, resident: float) -> Floats:
-    """Of accesses to so many lines, of which L2 does not have a share on average, the share of those that wait for
-    memory.
+    """The share of accesses to `lines` lines that wait for memory, if each line misses L2 with probability `share`.
 
-    Figures of an event are means over all warps that did the same. Of a table that all CTAs read the first CTA misses;
-    those that are resident with it want the same while it is under way, and no later one waits.
+    An event's figures are means over all warps that did the same. For a table that all CTAs read, the first CTA misses;
+    CTAs resident with it wait for the same data while it is in flight, and later ones do not wait.
     """
     found: Floats = np.minimum(np.maximum(1.0 - (1.0 - share) ** np.maximum(lines, 1.0), share * resident), 1.0)
     return found
 
 
 def _filled_soon(recording: LaunchRecording, in_part: NDArray[np.bool_], missed: Floats) -> bool:
-    """Whether sectors that are stored in part are stored whole a moment later, by the same CTA: L2 puts the parts
-    together, and memory reads nothing.
+    """Whether partially stored sectors are soon completed by the same CTA.
+
+    Then L2 merges the parts, and memory reads nothing.
     """
     events, times = recording.events, event_counts(recording)
     stored = in_part & ~_is(events, _ATOMICS)
@@ -291,9 +300,9 @@ def _in_part(events: Events) -> NDArray[np.bool_]:
 
 
 def _answers(events: Events, gpu: Gpu, moved: _Moved) -> tuple[Floats, Floats]:
-    """By how many cycles loads are answered later than one of a line alone, and how far their answers lie apart.
+    """How many cycles later than a single line loads are answered, and how far their answers are spread.
 
-    An instruction is answered with the last of its lines.
+    A load is answered with the last of its lines.
     """
     loads = moved.is_global & ~_is(events, _STORES)
     doublings = np.minimum(np.log2(np.maximum(events.lines, 1)), MOST_DOUBLINGS)
@@ -305,15 +314,16 @@ def _answers(events: Events, gpu: Gpu, moved: _Moved) -> tuple[Floats, Floats]:
 
 
 def _near(events: Events) -> NDArray[np.bool_]:
-    """Whether neighbours touched the same so shortly before that it was at the same time."""
+    """Whether a neighbour touched the same bytes so shortly before that it counts as simultaneous."""
     every = np.maximum(events.sectors.astype(np.float64), 1.0)
     near: NDArray[np.bool_] = np.exp2(events.other_distance.astype(np.float64)) <= NEAR * every * SECTOR
     return near
 
 
 def _load_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats, missing: Floats) -> tuple[Floats, Floats]:
-    """Cycles of the SM's port, and of L2: what neighbours load at the same time it gives to all of them at once. A line
-    is looked up once, and once more when it comes from memory, of which a share is `missing`.
+    """Cycles of the SM's port and of L2 for loads: L2 merges simultaneous loads of neighbours.
+
+    A line is looked up once, and once more if it comes from memory (the share `missing`).
     """
     bulk, port_rate = _is(events, _BULK), np.full(len(events), float(gpu.l2.sm_bytes_per_cycle))
     if bulk.any():
@@ -326,7 +336,7 @@ def _load_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats, missing
 
 
 def _store_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats) -> tuple[Floats, Floats]:
-    """Cycles of the SM's port, and of L2: a sector that is stored in part takes longer, and so does each line of it."""
+    """Cycles of the SM's port and of L2 for stores: partial sectors take longer, and so does each of their lines."""
     part = _in_part(events)
     port = (asked + np.where(part, lines, 0.0)) * SECTOR / float(gpu.l2.sm_write_bytes_per_cycle)
     whole = asked * SECTOR / float(gpu.l2.write_bytes_per_cycle)
@@ -335,7 +345,7 @@ def _store_cycles(events: Events, gpu: Gpu, asked: Floats, lines: Floats) -> tup
 
 
 def event_counts(recording: LaunchRecording) -> Floats:
-    """How often each event happens in the launch."""
+    """How often each event occurs in the launch."""
     traces = recording.traces
     of_class = np.bincount(recording.cta_class, minlength=recording.classes)
     counts = np.zeros(len(traces), np.int64)
@@ -344,7 +354,7 @@ def event_counts(recording: LaunchRecording) -> Floats:
 
 
 def has_code(recording: LaunchRecording, streams: Streams) -> NDArray[np.bool_]:
-    """Which events stand at an instruction that was issued: the others were removed, or merged with one of these."""
+    """Which events belong to an issued instruction: others were removed, or merged with one of these."""
     found = np.zeros(len(recording.events), bool)
     for trace in range(len(recording.traces)):
         _, events = streams.of_trace(trace)
@@ -353,12 +363,11 @@ def has_code(recording: LaunchRecording, streams: Streams) -> NDArray[np.bool_]:
 
 
 def atomic_cycles(recording: LaunchRecording, gpu: Gpu, missing: Floats) -> Floats:
-    """Cycles of what does atomics in L2: by sectors if these are spread, by rounds on the same word if they are not.
+    """Cycles of the L2 atomic units: by sectors for scattered addresses, by rounds for lanes on the same word.
 
-    Of a sector that must come from memory first (`missing` is their share) it takes longer, whatever memory takes.
-
-    Lines that lie side by side share a unit: how many units work at once depends on how many lines an instruction
-    changes in the whole launch, which is what it touches first.
+    A sector that has to be fetched from memory first (the share `missing`) takes longer, in addition to memory's own
+    time. Neighbouring lines share a unit: the number of units that work in parallel depends on the number of lines that
+    an instruction changes in the whole launch, estimated by its first touches.
     """
     events, l2 = recording.events, gpu.l2
     sectors, lines = (np.maximum(column.astype(np.float64), 1.0) for column in (events.sectors, events.lines))
@@ -368,11 +377,11 @@ def atomic_cycles(recording: LaunchRecording, gpu: Gpu, missing: Floats) -> Floa
     again = float(l2.atomic_interval) + np.where(floats, float(l2.atomic_float) - float(l2.atomic_interval), 0.0)
     serial = sectors * float(l2.atomic_interval) + (rounds - sectors) * again
     atomics = _is(events, _ATOMICS)
-    # where a warp has two sectors of one line, all of its sectors are changed in the end
+    # if a warp touches two sectors of a line, all of its sectors are changed in the end
     of_line = np.where(sectors > lines, SECTOR / LINE, 1.0)
     new = np.where(atomics, events.first * event_counts(recording) * of_line, 0.0)
     changed = np.bincount(events.instruction, new, minlength=len(opcodes))[events.instruction]
-    # what changes only lines that others changed before changes those
+    # an instruction that first touches nothing changes lines that others changed before
     changed = np.where(changed > 0, changed, new.sum())
     units = np.where(changed > 0, np.clip(changed / float(l2.atomic_lines), 1.0, float(l2.atomic_units)),
                      float(l2.atomic_units))  # fmt: skip
@@ -383,19 +392,19 @@ def atomic_cycles(recording: LaunchRecording, gpu: Gpu, missing: Floats) -> Floa
 
 
 def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: float) -> tuple[Floats, Floats]:
-    """Sectors of each event that are asked of L2, and of those the ones that memory gives: L2 was cold at first.
+    """Sectors that each event requests from L2, and those of them that memory supplies; L2 is cold at first.
 
-    CTAs go on side by side: while one touches so many bytes, the others that are resident touch as many each.
+    CTAs progress at the same rate: while one touches so many bytes, each other resident CTA touches as many.
     """
     events = recording.events
     past, local = _says(recording, _PAST_L1), events.kind == int(Kind.LOCAL_LOAD)
     sectors = events.sectors.astype(np.float64)
-    # a thread loads what it stored itself: all of a CTA's local memory at most was touched since
+    # a thread loads what it stored itself: at most all of the CTA's local memory was touched in between
     own = np.where(local, sectors, events.own)
     since = np.where(local, max(_local_bytes(recording), 1.0), np.exp2(events.own_distance.astype(np.float64)))
     held_l1 = _held_by_l1(since, l1_bytes, float(gpu.l1.gone))
     l1_hits = np.where((events.kind == int(Kind.GLOBAL_LOAD)) & ~past | local, own * held_l1, 0.0)
-    # a line takes its room whether all of its sectors are there or not
+    # a line occupies its full size, even if not all of its sectors are valid
     room = np.maximum(events.lines * (LINE / SECTOR) / np.maximum(sectors, 1.0), 1.0)
     share = held(np.exp2(events.other_distance.astype(np.float64)) * room, gpu)
     at_random, table = _table(recording, room)
@@ -408,11 +417,11 @@ def _sectors(recording: LaunchRecording, gpu: Gpu, l1_bytes: float, resident: fl
 
 
 def _table(recording: LaunchRecording, room: Floats) -> tuple[NDArray[np.bool_], float]:
-    """Accesses whose sectors lie apart and may be touched at random, and the bytes of all that they touch.
+    """Accesses to isolated sectors that may be at random, and the size in bytes of the table they touch.
 
-    n touches at random of F sectors are F (1 - exp(-n / F)) first ones: so F follows from how many were. What was
-    touched since one of them was touched before is anything from nothing to all, each as likely: of these touches L2
-    holds as much as its part of all is, and not what it holds of the mean.
+    n random touches of F sectors are F (1 - exp(-n / F)) first touches, so F follows from the number of first touches.
+    The reuse distance of random touches is spread from nothing to all of the table. So the share that L2 holds of them
+    is its share of the table, not that for the mean distance.
     """
     events, times = recording.events, event_counts(recording)
     every = np.where(_is(events, _GLOBAL), events.sectors * times * SECTOR, 0.0)
@@ -427,8 +436,7 @@ def _table(recording: LaunchRecording, room: Floats) -> tuple[NDArray[np.bool_],
         middle = (low + high) / 2
         low, high = (middle, high) if (1 - np.exp(-middle)) / middle > first / again else (low, middle)
     table = again / low
-    # in turn, from one end of the table to the other, and not at random: what was touched since is as much as all of
-    # it, with what is touched beside it
+    # swept in order, not at random: the reuse distance is the whole table, with everything touched in between
     times = times * events.other
     distance = float((times * events.other_distance)[apart].sum()) / max(float(times[apart].sum()), 1e-9)
     whole = np.log2(table * float(every.sum()) / again)
@@ -436,22 +444,23 @@ def _table(recording: LaunchRecording, room: Floats) -> tuple[NDArray[np.bool_],
 
 
 def _held_by_l1(distance: Floats, l1_bytes: float, gone: float) -> Floats:
-    """Of bytes that a CTA touched so many bytes ago, the share that its part of L1 still holds: all up to its size,
-    then less and less, and nothing from `gone` times its size on.
+    """The share of bytes touched `distance` bytes ago that the CTA's part of L1 still holds.
+
+    It is 1 up to the part's size, falls linearly, and is 0 from `gone` times its size on.
     """
     times = distance / max(l1_bytes, 1.0)
     return np.clip((gone - times) / max(gone - 1.0, 1e-9), 0.0, 1.0)
 
 
 def held(distance: Floats, gpu: Gpu) -> Floats:
-    """Of bytes that were touched so many bytes ago, the share that L2 still holds."""
+    """The share of bytes touched `distance` bytes ago that L2 still holds."""
     capacity = float(gpu.l2.capacity)
     whole = capacity / float(gpu.chip.l2_halves)
     return np.clip((capacity - distance) / max(capacity - whole, 1.0), 0.0, 1.0)
 
 
 def _sync_numbers(recording: LaunchRecording) -> tuple[Ints, int]:
-    """A number for each completion of a barrier or mbarrier, the same for all events that have to do with it."""
+    """A number for each completion of a barrier or mbarrier, shared by all events that arrive at it or wait for it."""
     events = recording.events
     barrier, mbarrier, cluster = (_is(events, kinds) for kinds in (_BARRIER_KINDS, _MBARRIER_KINDS, _CLUSTER_KINDS))
     concerned = (barrier | mbarrier | cluster) & (events.object >= 0) & (events.phase >= 0)

@@ -1,4 +1,4 @@
-"""One recorded launch timed for a GPU: its streams, its CTAs dealt to SMs, the compiled model, and what it says."""
+"""Times one recorded launch on a GPU: its streams, its CTAs distributed to SMs, the compiled model, and its results."""
 
 from dataclasses import replace
 
@@ -24,22 +24,22 @@ from kernbench.ptx.time.waits import waits_in_words
 from kernbench.result.following import DEPENDENT, GRAPH, STREAM
 
 Ints = NDArray[np.int64]
-# floors by the pipes whose instructions take them
+# units with a floor, and their pipes
 _FLOORS = (
     (Unit.MUFU, (codes.XU,)),
     (Unit.DOUBLE, (codes.FP64,)),
     (Unit.ALU, (codes.ALU,)),
     (Unit.FMA, (codes.EITHER, codes.HEAVY, codes.LITE)),
 )
-# CTAs whose start and end are kept
+# largest number of CTAs whose start and end are kept
 MOST_SPANS = 200_000
-# instructions that are kept of the CTA that is followed
+# largest number of instructions in the trace of one CTA
 MOST_NOTES = 200_000
 
 
 @patient_loop
 def _count_syncs(counts, paths, bases, start, event_at, what, sync, further):  # type: ignore[no-untyped-def]
-    """How many arrivals of a CTA contribute to each completion of the CTAs that are so many ranks further."""
+    """Count the arrivals of a CTA at each completion, by the rank of the target CTA relative to its own."""
     size = len(counts)
     for n in range(len(paths)):
         for at in range(start[paths[n]], start[paths[n] + 1]):
@@ -58,17 +58,17 @@ def _count_syncs(counts, paths, bases, start, event_at, what, sync, further):  #
             while contributes:
                 if sync[event] >= 0:
                     counts[further[event] % size, sync[event]] += 1
-                # what a multicast brings to others follows it
+                # further targets of a multicast follow as events
                 event += 1
                 several = code == codes.BULK_LOAD or code == codes.TENSOR_COMMIT
                 contributes = several and event < len(what) and what[event] == codes.MULTICAST
 
 
 def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int = BUDGET) -> LaunchTime:
-    """How long the launch takes on `gpu`, between events around it, and why.
+    """How long the launch takes on `gpu`, as measured between events around it, and why.
 
-    Where tensor cores take more power than there is for so long that the clock falls, it is simulated once more at the
-    clock that it has on average then.
+    If tensor cores exceed the power limit for so long that the clock falls, the launch is simulated once more at its
+    mean clock.
     """
     clock = clock_of(streams.ops, gpu)
     made = _at_clock(recording, streams, gpu, budget, clock)
@@ -88,7 +88,7 @@ def _at_clock(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: in
     carved = held.ctas * (streams.shared_bytes + recording.dynamic_shared + float(gpu.sm.shared_reserved))
     pace = clock / float(gpu.clock.most)
     resident = min(held.ctas * float(gpu.chip.sms), recording.ctas)
-    # those of an SM share its L1
+    # the CTAs of an SM share its L1
     of_sm = max(min(held.ctas, -(-recording.ctas // int(gpu.chip.sms))), 1)
     events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0) / of_sm, pace, resident)
     ops = op_costs(streams.ops, gpu)
@@ -106,7 +106,7 @@ def _occupancy(recording: LaunchRecording, streams: Streams, gpu: Gpu) -> Occupa
 
 
 class _Machine:
-    """The state of the model for one launch, and what it says afterwards."""
+    """The state of the model for one launch, and its results."""
 
     def __init__(
         self, recording: LaunchRecording, streams: Streams, gpu: Gpu, ops: OpCosts, events: EventCosts,
@@ -131,13 +131,13 @@ class _Machine:
         self.servers = (*_servers(groups, self.subs), memory)
         self.stalls = np.zeros((len(streams.ops), len(Reason)), np.int64)
         self.issued = np.zeros(len(streams.ops), np.int64)
-        # what the compiler merged with others takes nothing of shared memory and L2
+        # accesses that ptxas merged with others take no time of shared memory and L2
         self.coded = has_code(recording, streams)
 
     def _syncs(self) -> tuple[Ints, Ints]:
-        """The kind of each cluster, and for each kind and rank how many arrivals make each completion.
+        """The kind of each cluster, and for each kind and rank how many arrivals each completion needs.
 
-        Clusters are of one kind if the CTAs of each rank are of one class.
+        Clusters are of the same kind if their CTAs of each rank are of the same class.
         """
         size, syncs = self.dealt.size, max(self.events.syncs, 1)
         counts = np.zeros((self.recording.classes, size, syncs), np.int64)
@@ -157,7 +157,7 @@ class _Machine:
         return kinds.reshape(-1).astype(np.int64), made
 
     def run(self) -> LaunchTime:
-        """Simulate, and say what came out."""
+        """Simulate, and return the result."""
         spans = np.zeros((min(len(self.dealt.order), MOST_SPANS), 5), np.int64)
         queue = np.zeros((self.subs, int(self.gpu.shared.queue) + 1), np.int64)
         tables = (self.ops.table(), self.events.table(), np.zeros(self.subs, np.int64), queue)
@@ -181,7 +181,7 @@ class _Machine:
         return self._in_a_row(replace(made, followed=followed))
 
     def _in_a_row(self, made: LaunchTime) -> LaunchTime:
-        """With what is needed where launches follow each other."""
+        """Add what is needed for launches in a row."""
         given = self.gpu.launch
         gaps = {STREAM: float(given.gap), GRAPH: float(given.graph_gap), DEPENDENT: float(given.dependent_gap)}
         cold = int(self.constants[codes.WARP_START]) / codes.TICK
@@ -191,7 +191,7 @@ class _Machine:
         return replace(made, cold_cycles=cold, gaps_ns=gaps, before_wait=before, after_trigger=after)
 
     def _followed(self, notes: Ints, cta: int) -> Followed | None:
-        """What one CTA did, instruction by instruction."""
+        """The instruction trace of one CTA."""
         if not len(notes):
             return None
         warp, op, why, held, began = (
@@ -229,7 +229,7 @@ class _Machine:
         )  # fmt: skip
 
     def _busy(self, cycles: float) -> dict[Unit, float]:
-        """Shares of the time that units worked; of SMs the mean over them."""
+        """Utilisation of units; for units of SMs the mean over SMs."""
         pipes, per_sm, gpu = self.servers[3], self.servers[4], self.servers[5]
         weight = self.dealt.weight.astype(np.float64)
         whole = cycles * codes.TICK
@@ -253,7 +253,7 @@ class _Machine:
             Unit.L2: float(max(gpu[codes.L2], gpu[codes.L2_WRITES]) / whole) if whole else 0.0,
             Unit.HBM: float(gpu[codes.HBM] / whole) if whole else 0.0,
         }
-        # what memory writes, and pipes do, after the last warp has ended is no share of the time
+        # work of memory and pipes after the last warp has ended is not counted
         return {unit: min(share, 1.0) for unit, share in shares.items()}
 
     def _warp_counts(self) -> Ints:
@@ -265,9 +265,9 @@ class _Machine:
 
     def _traffic(self) -> Traffic:
         events, times = self.recording.events, event_counts(self.recording)
-        # passes of atomics of global memory are none over banks
+        # wavefronts of atomics on global memory are not passes over banks
         shared = (events.wavefronts > 0) & ~np.isin(self.events.what, [codes.ATOMIC, codes.REDUCTION]) & self.coded
-        # lanes that want the same bytes need no pass each
+        # lanes that access the same bytes share a pass
         least = np.minimum(np.ceil(events.bytes / float(self.gpu.shared.bytes_per_cycle)), events.wavefronts)
         stores = np.isin(self.events.what, [codes.STORE, codes.BULK_STORE, codes.REDUCTION, codes.ATOMIC])
         hbm = self.events.hbm_bytes * times
@@ -278,7 +278,7 @@ class _Machine:
         )  # fmt: skip
 
     def _floors(self, clock: float) -> dict[Unit, float]:
-        """Seconds that no time may be below: bytes by the data sheet's bandwidth, work by the peak of each unit."""
+        """Lower bounds in seconds: bytes over the data sheet's bandwidth, work over the peak rate of each unit."""
         traffic, gpu = self._traffic(), self.gpu
         sms, hertz = float(gpu.chip.sms), clock * 1e6
         counts = self._warp_counts()
@@ -290,36 +290,36 @@ class _Machine:
             Unit.TENSOR: self._product_cycles(counts) / sms / hertz,
             **{unit: self._pipe_cycles(counts, pipes) / codes.SUB_CORES / sms / hertz for unit, pipes in _FLOORS},
             Unit.L2: self._l2_cycles() / hertz,
-            # what one CTA stores is on its way to L2, and what another one asks there, and back
+            # a store takes half a round trip to L2, the load of another CTA a whole one
             Unit.HANDOVERS: self.recording.handovers * 1.5 * float(gpu.l2.latency) / (float(gpu.clock.most) * 1e6),
         }
 
     def _pipe_cycles(self, counts: Ints, pipes: tuple[int, ...]) -> float:
-        """Cycles that instructions take of some pipes of all sub-cores together, which share them evenly."""
+        """Cycles that instructions take of some pipes, which share them evenly, summed over all sub-cores."""
         taken = np.where(np.isin(self.ops.pipe, pipes), self.ops.cost, 0) / codes.TICK
-        # either half of the FMA pipe may take what both can
+        # either half of the FMA pipe may execute them
         halves = 2 if codes.EITHER in pipes else 1
         return float((self._by_path(taken)[self.streams.trace_path] * counts).sum()) / halves
 
     def _l2_cycles(self) -> float:
-        """Cycles of L2, whose loads and stores pass beside each other; atomics have a unit of their own."""
+        """Cycles of L2, which serves loads and stores in parallel; atomics have a unit of their own."""
         taken, what = self.events.l2 * event_counts(self.recording) * self.coded / codes.TICK, self.events.what
         stores = np.isin(what, [codes.STORE, codes.BULK_STORE])
         loads = np.isin(what, [codes.LOAD, codes.CP_ASYNC, codes.BULK_LOAD])
         return float(max(taken[loads].sum(), taken[stores].sum()))
 
     def _by_path(self, of_op: Floats) -> Floats:
-        """A figure of each instruction, all of a path together."""
+        """Sums of a per-instruction figure over each path."""
         whole = np.add.reduceat(np.append(of_op[self.streams.op], 0.0), self.streams.path_start[:-1])
         return np.where(np.diff(self.streams.path_start) > 0, whole, 0.0)
 
     def _product_cycles(self, counts: Ints) -> float:
-        """Cycles of all tensor cores together, by the rates of wgmma and tcgen05."""
+        """Cycles of tensor cores, at the rates of wgmma and tcgen05, summed over all SMs."""
         products = self.events.what == codes.PRODUCT
         work = float((self.events.extra * self.events.l2 * event_counts(self.recording))[products].sum()) / codes.TICK
         ops = self.streams.ops
         flops = 2.0 * ops.m * ops.n * ops.k * np.maximum(ops.bits, 4) / 16 * (ops.act == 9)
-        # a wgmma stands in the streams of four warps
+        # a wgmma is in the streams of four warps
         flops = np.where(self.ops.what == codes.WGMMA, flops / 4, flops)
         rate = float(self.gpu.tensor.wgmma) or float(self.gpu.tensor.mma)
         if not rate or not flops.any():
@@ -328,7 +328,7 @@ class _Machine:
 
 
 def _state(ctas: int, warps: int, syncs: int, subs: int) -> tuple[Ints, ...]:
-    """Warps, CTAs, what completions wait for and when they are done, groups, and when sub-cores are looked at."""
+    """Initial state: warps, CTAs, outstanding arrivals and times of completions, groups, and the queue of sub-cores."""
     of_warps = np.zeros((ctas * warps, codes.WARP_COLUMNS), np.int64)
     numbers = np.arange(ctas * warps)
     of_warps[:, codes.W_CTA] = numbers // warps
@@ -344,7 +344,7 @@ def _state(ctas: int, warps: int, syncs: int, subs: int) -> tuple[Ints, ...]:
 
 
 def _servers(groups: int, subs: int) -> tuple[Ints, ...]:
-    """When pipes, units of SMs and those of the GPU are free, and for how long they worked."""
+    """When the units of sub-cores, SMs and the GPU are free, and how long they have worked."""
     shapes = ((subs, codes.PIPES), (groups, codes.SM_SERVERS), (codes.GPU_SERVERS,))
     return (*(np.zeros(shape, np.int64) for shape in shapes), *(np.zeros(shape, np.int64) for shape in shapes))
 

@@ -1,4 +1,4 @@
-"""A timed launch by lines of its PTX: what warps waited for there, and how well each access uses what it touches."""
+"""A timed launch by lines of its PTX: warp stalls, and the efficiency of memory accesses."""
 
 from dataclasses import dataclass
 
@@ -17,21 +17,21 @@ _SHARED = (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.MATRIX_LOAD, Kind.MATRIX_ST
 
 
 def least_sectors(events: Events) -> Floats:
-    """The sectors that the bytes of each access to global memory would fill; as many as it has for other events."""
+    """The fewest sectors that can hold the bytes of each global access; the actual number for other events."""
     sectors = events.sectors.astype(np.float64)
     least = np.maximum(np.ceil(events.bytes / SECTOR), 1.0)
     return np.where(np.isin(events.kind, _GLOBAL) & (sectors > least), least, sectors)
 
 
 def least_passes(events: Events) -> Floats:
-    """The passes over the banks that the bytes of each access to shared memory need; as many as it has for others."""
+    """The fewest passes over the banks for the bytes of each shared access; the actual number for other events."""
     passes = events.wavefronts.astype(np.float64)
     least = np.maximum(np.ceil(events.bytes / BANKS), 1.0)
     return np.where(np.isin(events.kind, _SHARED) & (passes > least), least, passes)
 
 
 def warps_of_events(recording: LaunchRecording) -> Floats:
-    """How many warps of the launch each event stands for."""
+    """How many warps of the launch each event represents."""
     of_class = np.bincount(recording.cta_class, minlength=recording.classes)
     warps = np.zeros(len(recording.traces), np.int64)
     np.add.at(warps, recording.class_trace, of_class[:, None])
@@ -41,7 +41,7 @@ def warps_of_events(recording: LaunchRecording) -> Floats:
 
 @dataclass(frozen=True)
 class LineAccesses:
-    """Accesses of one line: bytes that lanes moved, sectors and passes they took, and those their bytes would fill."""
+    """Accesses of one line: bytes moved, sectors and passes, and the fewest possible of both."""
 
     bytes: int
     sectors: int
@@ -51,17 +51,17 @@ class LineAccesses:
 
     @property
     def coalescing(self) -> float | None:
-        """Share of what the sectors hold that lanes asked for; None where the line accesses no global memory."""
+        """The share of transferred sectors that would be enough; None if the line accesses no global memory."""
         return self.least_sectors / self.sectors if self.sectors else None
 
     @property
     def bank_efficiency(self) -> float | None:
-        """Passes over the banks without conflicts, of those there were; None where it accesses no shared memory."""
+        """Passes without conflicts over actual passes; None if the line accesses no shared memory."""
         return self.least_passes / self.passes if self.passes else None
 
 
 def accesses_by_line(recording: LaunchRecording) -> dict[int, LineAccesses]:
-    """What each line of the PTX that accesses memory moved, in the whole launch."""
+    """The accesses of each line of the PTX, in the whole launch."""
     events = recording.events
     times = warps_of_events(recording)
     chosen = np.flatnonzero(np.isin(events.kind, (*_GLOBAL, *_SHARED)))

@@ -1,4 +1,4 @@
-"""A PTX run with its time: what the tables, the page, sweeps and traces of all targets show of a `LaunchTime`."""
+"""Shows a `LaunchTime` as all targets do: metrics for tables, the page and sweeps, and a timeline."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,11 +24,11 @@ from kernbench.result.run import Run
 from kernbench.result.timeline import Ints, Lane, Step, Timeline
 
 _PS = 1e12
-# lines with the most waiting that a document has, and that are named in words
+# lines with most stalls in a document, and those named in words
 MOST_LINES = 40
 _LINES_NAMED = 3
-# what is said of how near times are: of machine code, and of the expansion what came out on an H200 (a test holds the
-# figure to the data of the page)
+# statements on accuracy: of machine code, and of the expansion as measured on an H200 (a test compares the figure with
+# the data of the page)
 EXPANSION_OFF = "15 %"
 _EXPANDED = f"off by {EXPANSION_OFF} on average, and some by far more, as"
 _ACCURACY = {
@@ -36,7 +36,7 @@ _ACCURACY = {
     UNJOINED: f"{_EXPANDED} nothing of the launch was found in its machine code",
 }
 _HELD = "how near such times are"
-# of a launch that is timed by the expansion of PTX, from which on tables say so
+# share of a launch timed by the expansion of PTX from which on tables mention it
 _WORTH_SAYING = 0.1
 _NOT_TIMED_AGAIN = "a large launch: --sensitivity times it again for what rates, accesses and occupancy would save"
 
@@ -44,7 +44,7 @@ _NOT_TIMED_AGAIN = "a large launch: --sensitivity times it again for what rates,
 def timed(run: Run, again: Again, drawn: bool = True, sensitivity: bool = False) -> Run:
     """The run with its time; unless `drawn`, without timeline, lines and advice.
 
-    What changes would save is said of small launches, and with `sensitivity` of all.
+    Savings by changes are computed for small launches, and with `sensitivity` for all.
     """
     time, recording, streams = again.time, again.recording, again.streams
     metrics = {**run.metrics, **measure(time), **_joined(streams)}
@@ -60,7 +60,7 @@ def timed(run: Run, again: Again, drawn: bool = True, sensitivity: bool = False)
 
 
 def _saved(again: Again, time_again: bool) -> Data:
-    """What changes would save, and advice; only what needs no further timing unless `time_again`."""
+    """Savings by changes, and advice; without `time_again` only what needs no further timing."""
     if not time_again:
         return {"advice": advise(again, None, False), "advice_note": _NOT_TIMED_AGAIN}
     one_more = again.one_more_cta()
@@ -69,7 +69,7 @@ def _saved(again: Again, time_again: bool) -> Data:
 
 
 def _joined(streams: Streams) -> Data:
-    """How much of the recording was found in machine code, and why the rest was not."""
+    """The share of the recording that was joined with machine code, and why the rest was not."""
     return {
         "unjoined": [{"reason": one.reason, "steps": one.steps} for one in streams.unjoined],
         "events_without_code": streams.events_without_op,
@@ -77,7 +77,7 @@ def _joined(streams: Streams) -> Data:
 
 
 def _unjoined(streams: Streams) -> list[str]:
-    """The same in words, where there is something to say."""
+    """The same in words, if there is anything to say."""
     machine_code = streams.joined > 0
     facts = [
         f"{one.steps:,} steps timed by the expansion of PTX: {one.reason}" for one in streams.unjoined if one.steps
@@ -88,7 +88,7 @@ def _unjoined(streams: Streams) -> list[str]:
 
 
 def measure(time: LaunchTime) -> Data:
-    """The numbers of a timed launch, under the names that all targets share, and those of a GPU beside them."""
+    """The metrics of a timed launch, under the names shared by all targets, and those specific to GPUs."""
     total = round(time.seconds * _PS)
     floors = {UNITS[unit]: int(seconds * _PS) for unit, seconds in time.floors.items() if seconds > 0}
     floors = floors or {UNITS[Unit.ISSUE]: 0}
@@ -133,7 +133,7 @@ def measure(time: LaunchTime) -> Data:
 
 
 def _note(time: LaunchTime) -> str:
-    """Whose time it is, and how it was found."""
+    """Which GPU the time is for, and how it was found."""
     joined = f" ({100 * time.joined:.0f} % joined)" if time.joined else ""
     near = _ACCURACY.get(time.source, _HELD)
     held = f"; {near}: docs/gpu-accuracy.md" if time.predictions == "validated" else ""
@@ -144,7 +144,7 @@ def _note(time: LaunchTime) -> str:
 
 
 def _caveats(time: LaunchTime) -> Iterator[str]:
-    """What must be known of a time where it stands in a table, in a few words."""
+    """Caveats on the time for tables, in a few words each."""
     if time.predictions != "validated":
         yield time.predictions
     if any(note.startswith(LOWER_BOUND) for note in time.notes):
@@ -156,8 +156,10 @@ def _caveats(time: LaunchTime) -> Iterator[str]:
 
 
 def _limited_by(time: LaunchTime) -> str:
-    """What bounds the time: a floor that is most of it, the launch where CTAs run for little of it, the unit that works
-    for most of their cycles, or latency where none does.
+    """What bounds the time.
+
+    In this order: a floor that is most of it; the launch overhead, if CTAs run for little of it; the unit that is busy
+    for most of the cycles; latency.
     """
     floor = _main_floor(time)
     if floor is not None:
@@ -168,19 +170,19 @@ def _limited_by(time: LaunchTime) -> str:
 
 
 def _main_floor(time: LaunchTime) -> Unit | None:
-    """The largest floor where it is most of the time."""
+    """The largest floor, if it is most of the time."""
     unit = max(time.floors, key=lambda one: (time.floors[one], -one), default=None)
     return unit if unit is not None and time.floors[unit] >= MOSTLY * time.seconds else None
 
 
 def _begins_slowly(time: LaunchTime) -> bool:
-    """Whether CTAs end as fast as a GPU begins them, and no unit works for as much of the time."""
+    """Whether the launch rate of CTAs is the bottleneck, more than any unit."""
     share = time.dispatch_cycles / time.cycles if time.cycles else 0.0
     return share > max(MOSTLY, *time.busy.values())
 
 
 def _limit(time: LaunchTime) -> str:
-    """Why that is what bounds it."""
+    """Why that is the bound."""
     floor = _main_floor(time)
     if floor is not None:
         return f"the floor of {UNITS[floor]} is {100 * time.floors[floor] / time.seconds:.0f} % of the time"
@@ -210,9 +212,9 @@ def most_waited(lines: list[Data]) -> list[str]:
 
 
 def gap(time: LaunchTime, total: int, floor: int) -> dict[str, int]:
-    """The time above the floor by cause; floor and causes add up to the time exactly.
+    """The time above the floor by cause; floor and causes add up exactly to the time.
 
-    The launch and the tail are what they are; the rest is shared out as the cycles that warps waited are.
+    The launch overhead and the tail are known; the rest is distributed in proportion to warp stalls.
     """
     left = total - floor
     causes = {}
@@ -225,7 +227,7 @@ def gap(time: LaunchTime, total: int, floor: int) -> dict[str, int]:
 
 
 def shared_out(amount: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """A whole number in proportion to weights, with no remainder left over; without weights nothing explains it."""
+    """Distributes an integer in proportion to weights without remainder; without weights it is unexplained."""
     whole = sum(weights.values())
     if amount <= 0 or whole <= 0:
         return {REST: amount} if amount else {}
@@ -237,7 +239,7 @@ def shared_out(amount: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def _by_reason(time: LaunchTime, total: int) -> dict[str, int]:
-    """The whole time as warps spent it, waiting or issuing, behind the launch."""
+    """The whole time by what warps did, stalled or issuing, plus the launch overhead."""
     launch = min(total, round(time.launch_seconds * _PS))
     spent = {REASONS[reason]: cycles for reason, cycles in time.stalls.by_reason().items() if cycles > 0}
     parts = {LAUNCH: launch, **shared_out(total - launch, spent)}
@@ -257,7 +259,10 @@ def _ps(time: LaunchTime, cycles: float) -> int:
 
 
 def timeline(time: LaunchTime, kernel: str) -> Timeline:
-    """CTAs on the slots of the SMs that were simulated, behind the launch; the path is the slot that ended last."""
+    """The simulated CTAs on the slots of their SMs, after the launch overhead.
+
+    The critical path is the slot that ends last.
+    """
     spans, factor = time.spans, _PS / (time.clock_mhz * 1e6)
     before = round(time.overhead_ns * 1000)
     stands = dict(zip(spans.group.tolist(), spans.stands_for.tolist(), strict=True))
@@ -266,14 +271,14 @@ def timeline(time: LaunchTime, kernel: str) -> Timeline:
     lane_of = {key: number for number, key in enumerate(keys, 1)}
     on_slots = [lane_of[key] for key in zip(spans.group.tolist(), spans.slot.tolist(), strict=True)]
     lane = np.array([0, *on_slots, 0], np.int64)
-    # what the last CTA left to the memory is waited for as well
+    # stores still in flight after the last CTA count as well
     last, total = before + round(float(spans.end.max(initial=0.0)) * factor), round(time.seconds * _PS)
     start = np.concatenate([[0], before + np.rint(spans.start * factor), [min(last, total)]]).astype(np.int64)
     finish = np.concatenate([[before], before + np.rint(spans.end * factor), [total]]).astype(np.int64)
     names = ["launch", *(f"CTA {cta}" for cta in spans.cta.tolist()), "memory"]
     name = np.arange(len(names), dtype=np.int64)
     columns = (lane, name, np.zeros_like(name), start, finish, np.zeros((0, 2), np.int64))
-    # a CTA is no line of the kernel
+    # a CTA has no source line
     sites = [Place(kernel, 0, said="")]
     return Timeline("ps", lanes, names, sites, *columns, _path(lanes, names, lane, start, finish))
 
@@ -283,7 +288,7 @@ def _group(group: int, stands_for: int) -> str:
 
 
 def _path(lanes: list[Lane], names: list[str], lane: Ints, start: Ints, finish: Ints) -> list[Step]:
-    """The launch, the CTAs one after the other on the slot whose last CTA ended last, and the memory behind them."""
+    """The launch overhead, the CTAs on the slot that ends last, and the stores in flight after them."""
     ends = len(names) - 1
     chosen = [0, ends] if finish[ends] > start[ends] else [0]
     if ends > 1:
@@ -300,9 +305,9 @@ def _path(lanes: list[Lane], names: list[str], lane: Ints, start: Ints, finish: 
 
 
 def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Streams) -> list[Data]:
-    """Lines of the PTX where warps spent most cycles: how often they issued, what they waited for, the line of the
-    source; of accesses the bytes that lanes moved, the share of the sectors that those are, and of the passes over the
-    banks those that there would be without conflicts.
+    """The lines of the PTX where warps spent most cycles: issue counts, stall reasons, the source line.
+
+    For accesses also the bytes moved, and the efficiency of sectors and of bank passes.
     """
     lines = np.asarray(streams.ops.line, np.int64)
     count = int(lines.max(initial=0)) + 1

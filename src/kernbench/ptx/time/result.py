@@ -1,4 +1,4 @@
-"""LaunchTime: what the model says of one launch: its time, what bounded it, and what warps waited for."""
+"""LaunchTime: the model's result for one launch: its time, its bound, and the stalls of its warps."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -11,12 +11,12 @@ from kernbench.ptx.time.engine.reasons import Reason
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-# what is busy for this share of the time bounds it
+# a unit that is busy for this share of the time is the bound
 MOSTLY = 0.6
 
 
 class Unit(IntEnum):
-    """What can be busy; rates of the whole GPU come last."""
+    """Units that can be the bound; GPU-wide rates come last."""
 
     ISSUE = 0
     FMA = 1
@@ -31,15 +31,15 @@ class Unit(IntEnum):
     TMA = 10
     L2 = 11
     HBM = 12
-    # of CTAs to each other, one after the other, through L2
+    # serial handovers between CTAs through L2
     HANDOVERS = 13
 
 
 @dataclass(frozen=True)
 class CtaSpans:
-    """CTAs that were simulated: which one, on which SM group and slot, from which cycle to which.
+    """The simulated CTAs: number, SM group and slot, start and end in cycles.
 
-    `stands_for` says of how many SMs an SM group's CTAs are the picture.
+    `stands_for` is the number of SMs that the SM group represents.
     """
 
     cta: Ints
@@ -52,8 +52,9 @@ class CtaSpans:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of the whole launch by level: asked of L1 by warps, of L2 by SMs, read from and written to HBM; and bytes
-    of shared memory with the passes over its banks they took, and those they would take without conflicts.
+    """Bytes of the whole launch by level: requested from L1 by warps, from L2 by SMs, read from and written to HBM.
+
+    Shared memory: bytes, passes over its banks, and passes without conflicts.
     """
 
     l1: int = 0
@@ -67,22 +68,25 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Stalls:
-    """Warp cycles by op of the streams' table (rows) and reason (columns), of all SMs; and how often each op issued."""
+    """Warp cycles of all SMs by op of the streams' table (rows) and reason (columns); and issue counts of the ops."""
 
     cycles: Floats
     issued: Ints
 
     def by_reason(self) -> dict[Reason, float]:
-        """All ops together."""
+        """Summed over all ops."""
         return {reason: float(self.cycles[:, reason].sum()) for reason in Reason}
 
 
 @dataclass(frozen=True)
 class Followed:
-    """One CTA instruction by instruction, in the order of issue: the warp in its CTA, the op, why the warp was not
-    ready before and what held it when it was; what it began that works beside the warp (a code of the model). Cycles:
-    when the warp's last instruction issued, until when that stalled, when it was ready, when it issued, until when what
-    it began works.
+    """The instruction trace of one CTA, in the order of issue.
+
+    - `warp`: its number in the CTA; `op`: the instruction;
+    - `why`: why the warp was not ready before; `held`: what held it when it was ready;
+    - `began`: the asynchronous unit it started (a code of the model), working `until`;
+    - `since`, `fixed`, `ready`, `issued`: cycles in which the warp's last instruction issued, its fixed stall ended,
+      the warp was ready, and the instruction issued.
     """
 
     cta: int
@@ -103,9 +107,9 @@ class Followed:
 class LaunchTime:
     """The time of one launch.
 
-    `cycles` are from the first CTA's start to the last one's end, at `clock_mhz`; `overhead_ns` is what a launch takes
-    beside them, and `seconds` is both. `busy` is the share of the cycles each unit worked, of the SM that ended last or
-    of the GPU; `bound` names the busiest. `floor_seconds` are lower bounds by unit: no model may be below them.
+    `cycles` are from the first CTA's start to the last one's end, at `clock_mhz`. `overhead_ns` is the launch overhead,
+    and `seconds` includes it. `busy` is the utilisation of each unit over `cycles`, for units of SMs the mean over SMs;
+    `bound` names the busiest. `floors` are lower bounds by unit: no time is below them.
     """
 
     machine: str
@@ -118,41 +122,43 @@ class LaunchTime:
     traffic: Traffic
     stalls: Stalls
     spans: CtaSpans
-    # "SASS of ptxas 13.0.88" or something that begins with "expansion of PTX", and the share of steps joined
+    # "SASS of ptxas 13.0.88" or a text that begins with "expansion of PTX", and the share of steps joined
     source: str
     joined: float
-    # warp instructions issued by the whole launch, and how many of them were simulated
+    # warp instructions issued by the whole launch, and those simulated
     instructions: int
     simulated: int
-    # "not validated" for GPUs whose times nobody held to measurements
+    # "not validated" for GPUs whose times were not compared with measurements
     predictions: str
     notes: tuple[str, ...] = field(default=())
-    # the CTA that was followed
+    # the trace of one CTA
     followed: Followed | None = None
-    # of the cycles those of a start with nothing in any cache, which a launch right behind another does not have, and
-    # the gap to the launch before by how it follows it
+    # the cycles due to cold caches at the start, which a launch right after another does not have; and the gap to the
+    # launch before, by how it follows it
     cold_cycles: float = 0.0
-    # cycles that it takes to begin all CTAs, one after the other
+    # cycles to start all CTAs, one after the other
     dispatch_cycles: float = 0.0
     gaps_ns: dict[str, float] = field(default_factory=dict)
-    # cycles of a CTA before it waits for the launch before, and of the last ones after they let the next one begin
+    # programmatic dependent launch: cycles of a CTA before it waits for the launch before, and of the last ones after
+    # they let the next one begin
     before_wait: float = 0.0
     after_trigger: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """From the launch to its end."""
+        """From the launch to its end, in seconds."""
         return self.cycles / (self.clock_mhz * 1e6) + self.overhead_ns * 1e-9
 
     @property
     def launch_seconds(self) -> float:
-        """What the launch takes beside the work of its CTAs: around it, and until the first CTAs run at full speed."""
+        """Launch overhead: around the CTAs, and until the first ones run at full speed."""
         return self.overhead_ns * 1e-9 + min(self.cold_cycles, self.cycles) / (self.clock_mhz * 1e6)
 
     @property
     def tail_cycles(self) -> float:
-        """Cycles that SMs had nothing left to do while others worked, on average over all that had work; what stores
-        take to arrive after the last CTA has ended is none of them.
+        """Cycles in which SMs were idle while others worked, on average over all SMs with work.
+
+        Stores still in flight after the last CTA are not counted.
         """
         spans = self.spans
         if not len(spans.cta):
@@ -166,11 +172,11 @@ class LaunchTime:
 
     @property
     def bound(self) -> Unit | None:
-        """The busiest unit where one is busy for most of the time; None where latencies bound it."""
+        """The busiest unit, if it is busy for most of the time; None if latencies are the bound."""
         unit = max(self.busy, key=lambda one: (self.busy[one], -one))
         return unit if self.busy[unit] >= MOSTLY else None
 
     @property
     def floor_seconds(self) -> float:
-        """The largest of the floors: no time is below it."""
+        """The largest floor: no time is below it."""
         return max(self.floors.values(), default=0.0)

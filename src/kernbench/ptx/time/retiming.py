@@ -1,4 +1,4 @@
-"""Recorded launches timed for GPUs: what was issued is found once, and timed for each."""
+"""Times recorded launches on GPUs: the issued instructions are determined once, and timed for each GPU."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class LaunchTiming:
 
 
 def time_recording(recording: LaunchRecording, gpu: Gpu) -> LaunchTiming:
-    """A recording timed for the first time."""
+    """Time a recording for the first time."""
     if why := why_unknown(recording):
         raise MisuseError(f"no time: {why}")
     streams = streams_of(recording, gpu.arch)
@@ -38,8 +38,9 @@ def time_recording(recording: LaunchRecording, gpu: Gpu) -> LaunchTiming:
 
 
 def retime(run: Run, gpu: Gpu, drawn: bool = True, sensitivity: bool = False) -> Run:
-    """A run that was recorded, is safe and not known to be wrong, with its time on `gpu`; with `sensitivity` also with
-    what changes would save, which is said of small launches anyway.
+    """A recorded run that is safe and not known to be wrong, with its time on `gpu`.
+
+    With `sensitivity` also what changes would save, which small launches include by default.
     """
     timing = time_recording(run.recording, gpu)
     return timed(run, Again(timing.recording, timing.streams, gpu, timing.time), drawn, sensitivity)

@@ -1,7 +1,7 @@
-"""One CTA of a timed launch, warp by warp: what each did over time, by role, and the units that worked beside them.
+"""One CTA of a timed launch, warp by warp: what each did over time, by role, and the asynchronous units it started.
 
-Warps have a role by what they issue: producers begin copies and multiply nothing, consumers multiply. What a warp does
-is folded into spans: it issues, or it waits for something at a line of the kernel.
+The role of a warp follows from what it issues: producers start copies and no products, consumers issue products. The
+activity of a warp is shown as spans: it issues, or it waits for something at a line of the kernel.
 """
 
 from collections import defaultdict
@@ -23,10 +23,10 @@ from kernbench.result.timeline import Lane, Timeline
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-# a wait of fewer cycles is part of issuing
+# shorter waits count as issuing
 SHORT = 8.0
 RUNS = "issues"
-# lanes of a unit whose work overlaps
+# largest number of lanes for overlapping work of a unit
 _MOST_LANES = 8
 _UNITS = {
     codes.BULK_LOAD: ("bulk copies", "copy in"),
@@ -41,7 +41,7 @@ _PRODUCTS = (Pipe.MMA, Pipe.WGMMA, Pipe.TCGEN05)
 
 @dataclass
 class Spans:
-    """Spans as they are found: lane, name, line of the PTX, from which cycle to which."""
+    """Spans under construction: lane, name, line of the PTX, start and end in cycles."""
 
     lane: list[Lane] = field(default_factory=list)
     name: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Spans:
     finish: list[float] = field(default_factory=list)
 
     def add(self, lane: Lane, name: str, line: int, start: float, finish: float) -> None:
-        """One more."""
+        """Add a span."""
         self.lane.append(lane)
         self.name.append(name)
         self.line.append(line)
@@ -59,7 +59,7 @@ class Spans:
 
 
 def roles(recording: LaunchRecording, streams: Streams, kind: int) -> list[str]:
-    """The role of each warp of a class of CTAs."""
+    """The role of each warp in a class of CTAs."""
     paths = streams.trace_path[recording.class_trace[kind]].tolist()
     named: dict[int, str] = {}
     for path in dict.fromkeys(paths):
@@ -67,12 +67,12 @@ def roles(recording: LaunchRecording, streams: Streams, kind: int) -> list[str]:
         pipes = set(np.unique(streams.ops.pipe[ops]).tolist())
         multiplies, copies = (bool(pipes & {int(one) for one in which}) for which in (_PRODUCTS, _COPIES))
         named[path] = "producer" if copies and not multiplies else "consumer" if multiplies else "others"
-    # where all do the same there are no roles
+    # if all do the same, there are no roles
     return [named[path] if len(set(named.values())) > 1 else "warps" for path in paths]
 
 
 def warp_spans(time: LaunchTime, recording: LaunchRecording, streams: Streams) -> Spans:
-    """Spans of the warps and units of the CTA that was followed; none where none was."""
+    """Spans of the warps and units of the traced CTA; empty if none was traced."""
     spans, followed = Spans(), time.followed
     if followed is None:
         return spans
@@ -87,7 +87,7 @@ def warp_spans(time: LaunchTime, recording: LaunchRecording, streams: Streams) -
 
 
 def _warp(spans: Spans, followed: Followed, warp: int, lane: Lane, lines: Ints) -> None:
-    """A warp's spans: it issues until it waits for long."""
+    """The spans of one warp: it issues until a long wait."""
     rows = np.flatnonzero(followed.warp == warp)
     runs_from, line = -1.0, 0
     last = 0.0
@@ -107,7 +107,7 @@ def _warp(spans: Spans, followed: Followed, warp: int, lane: Lane, lines: Ints) 
 
 
 def _wait(followed: Followed, row: int) -> tuple[float, float, Reason]:
-    """The longest wait before an instruction: for what it depends on, or for a unit or its turn."""
+    """The longest wait before an instruction: for its dependences, or for a unit or its turn."""
     columns = (followed.since, followed.fixed, followed.ready, followed.issued)
     since, fixed, ready, issued = (float(column[row]) for column in columns)
     depends = max(fixed, since + 1.0), min(ready, issued)
@@ -118,14 +118,14 @@ def _wait(followed: Followed, row: int) -> tuple[float, float, Reason]:
 
 
 def _units(spans: Spans, followed: Followed, group: str, lines: Ints) -> None:
-    """What works beside the warps; work of a unit that overlaps lies on lanes of its own."""
+    """Spans of asynchronous units; overlapping work of a unit is on separate lanes."""
     free: dict[str, list[float]] = defaultdict(list)
     rows = np.flatnonzero(np.isin(followed.began, list(_UNITS)) & (followed.until > followed.issued))
     for row in rows.tolist():
         unit, name = _UNITS[int(followed.began[row])]
         begin, end = float(followed.issued[row]), float(followed.until[row])
         if int(followed.began[row]) in (codes.WGMMA, codes.PRODUCT):
-            # a tensor core does its products one after the other; tcgen05 has one for the whole SM
+            # a tensor core executes its products in order; tcgen05 has one for the whole SM
             if int(followed.began[row]) == codes.WGMMA:
                 unit = f"{unit} {int(followed.warp[row]) % codes.SUB_CORES}"
             begin = min(max(begin, *free[unit], 0.0), end)
@@ -139,7 +139,10 @@ def _units(spans: Spans, followed: Followed, group: str, lines: Ints) -> None:
 
 
 def locations(recording: LaunchRecording, lines: list[int]) -> tuple[list[Place], list[int]]:
-    """Where lines of the PTX lie: in the source where it is named; and the number of each line's location."""
+    """Source locations of lines of the PTX (in the source if the PTX names it).
+
+    And the index of each line's location.
+    """
     sources = source_lines(recording.text)
     rows = recording.instructions
     texts = dict(zip(rows.line.tolist(), rows.text, strict=True))
@@ -155,7 +158,7 @@ def locations(recording: LaunchRecording, lines: list[int]) -> tuple[list[Place]
 
 
 def with_warps(line: Timeline, time: LaunchTime, recording: LaunchRecording, streams: Streams) -> Timeline:
-    """A timeline of CTAs with the warps and units of one of them on lanes of their own."""
+    """A timeline of CTAs, with the warps and units of one CTA added on lanes of their own."""
     spans = warp_spans(time, recording, streams)
     if not spans.lane:
         return line

@@ -1,4 +1,4 @@
-"""Several launches in a row: the gaps between them by how they are queued, and what they take together."""
+"""Several launches in a row: the gaps between them, by how they are queued, and their total time."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,10 @@ WAITS, TRIGGERS = "griddepcontrol.wait", "griddepcontrol.launch_dependents"
 
 
 def following_ps(time: LaunchTime) -> dict[str, int]:
-    """Picoseconds that a launch adds behind another, by how it follows: the gap, which is that from one empty kernel to
-    the next, and its cycles without those of a start with nothing in any cache. And for launches that begin early how
-    long its CTAs run before they wait, and its last ones after they have let the next launch begin.
+    """Picoseconds that a launch adds after another one, by how it follows it.
+
+    That is the gap (from one empty kernel to the next) and its cycles without cold caches. For launches that begin
+    early also how long CTAs run before they wait, and the last ones after they let the next launch begin.
     """
     hertz = time.clock_mhz * 1e6
     own = max(time.cycles - time.cold_cycles, 0.0) / hertz
@@ -27,23 +28,25 @@ def following_ps(time: LaunchTime) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class LaunchSequence:
-    """Launches of one stream, each of which depends on the one before.
+    """Launches of one stream, each dependent on the one before.
 
-    Nothing else of a launch depends on the one before: what that left in L2 is not there for it.
+    Otherwise they are timed independently: data that one leaves in L2 is not there for the next.
     """
 
     launches: tuple[LaunchTime, ...]
 
     def seconds(self, way: str) -> float:
-        """From the first launch to the end of the last, queued in a "stream", in a "graph", or each begun early."""
+        """The total time, queued in a "stream", in a "graph", or "dependent" (each begun early)."""
         alone = [round(one.seconds * _PS) for one in self.launches]
         total = in_a_row(alone, [following_ps(one) for one in self.launches])
         return total[way] / _PS if total else 0.0
 
 
 def early(time: LaunchTime, recording: LaunchRecording, streams: Streams) -> tuple[float, float]:
-    """Cycles of a CTA before its first warp waits for the launch before, and from when its last warp lets the next one
-    begin to the end of the launch; 0 where it does neither. As the CTA that was followed did it.
+    """Cycles of a CTA before its first warp waits for the launch before, and cycles after its last trigger.
+
+    The second is from when the last CTA lets the next launch begin to the end of the launch. 0 if it does neither. Both
+    are taken from the traced CTA.
     """
     followed, opcodes = time.followed, recording.instructions.opcode
     if followed is None or not any(text.startswith("griddepcontrol") for text in opcodes):

@@ -1,4 +1,4 @@
-"""Which line of the source each line of a PTX text comes from, by its `.loc` lines."""
+"""The source line of each line of a PTX text, from its `.loc` directives."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ from kernbench.ptx.text.walking import statements_of
 
 @lru_cache(maxsize=8)
 def source_lines(text: str) -> dict[int, tuple[str, int]]:
-    """File and line of the source by line of the PTX; nothing for lines of a text that names none."""
+    """File and line of the source, by line of the PTX; empty for PTX without `.loc`."""
     if ".loc" not in text:
         return {}
     module = parse(text)

@@ -1,4 +1,4 @@
-"""What instructions of tcgen05 take of the tensor core and of tensor memory, from what is recorded of them."""
+"""The time tcgen05 instructions take of the tensor core and of tensor memory, from their recorded events."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.time.costs import needed
 
 Floats = NDArray[np.float64]
-# of every kind an instruction multiplies 32 bytes of each row of A with 32 of each column of B: 16 elements of f16
+# for every kind, an instruction multiplies 32 bytes of each row of A with 32 of each column of B: 16 elements of f16
 _DEPTH = 16
 _WARP = 32
 # 32-bit registers of a lane for each repeat of a shape of tcgen05.ld and .st
@@ -23,7 +23,7 @@ _COPY = re.compile(r"\.(\d+)x(\d+)b")
 
 @dataclass(frozen=True)
 class TensorCosts:
-    """Cycles of each event: of the tensor core or the way to tensor memory, and of shared memory; SMs that do it."""
+    """By event: cycles of the tensor core or the path to tensor memory, cycles of shared memory, and SMs involved."""
 
     work: Floats
     passes: Floats
@@ -31,7 +31,7 @@ class TensorCosts:
 
 
 def tensor_costs(recording: LaunchRecording, gpu: Gpu) -> TensorCosts:
-    """A row for each event; zeros for those that are none of tcgen05."""
+    """One row per event; zeros for events of other instructions."""
     events, kind = recording.events, recording.events.kind
     count = len(events)
     work, passes, sms = np.zeros(count), np.zeros(count), np.ones(count)
@@ -56,7 +56,7 @@ def tensor_costs(recording: LaunchRecording, gpu: Gpu) -> TensorCosts:
     return TensorCosts(work, passes, sms)
 
 
-# kinds that move bytes, and the figure that says how fast
+# kinds of events, and the rate in the GPU's file
 _KINDS = {
     Kind.TENSOR_MMA: "tcgen05",
     Kind.TENSOR_COPY: "tcgen05_copy",
@@ -72,18 +72,18 @@ _NAMES = {
 
 
 def flops(shapes: NDArray[np.int32]) -> Floats:
-    """Operations of products by their shapes, M << 16 | N, as if they were of f16: narrower kinds take no longer."""
+    """Operations of products with shapes M << 16 | N, as if of f16: narrower kinds take no longer."""
     m, n = shapes >> 16, shapes & 0xFFFF
     return 2.0 * m * n * _DEPTH
 
 
 def accessed_bytes(text: str) -> int:
-    """Bytes that a warp loads or stores by an access with this shape and repeat; 0 where it names none."""
+    """Bytes that a warp's access with this shape and repeat moves; 0 if the opcode names none."""
     found = _ACCESS.search(text)
     return 4 * _WARP * _REGISTERS.get(found[1], 1) * int(found[2]) if found else 0
 
 
 def copied_bytes(text: str) -> int:
-    """Bytes of a copy from shared to tensor memory with this shape; 0 where it names none."""
+    """Bytes of a copy from shared to tensor memory with this shape; 0 if the opcode names none."""
     found = _COPY.search(text)
     return int(found[1]) * int(found[2]) // 8 if found else 0

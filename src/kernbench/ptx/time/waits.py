@@ -1,15 +1,15 @@
-"""Waits that a time does not hold: for what others store to memory, of which one turn is timed, and for a clock."""
+"""Waits that a time does not include: for stores of others (of which one iteration is timed), and for a clock."""
 
 from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.time.sources import source_lines
 
 LOWER_BOUND = "a lower bound: waits for what others store to memory are not timed"
-# lines that are named
+# largest number of lines that are named
 _MOST_NAMED = 4
 
 
 def waits_in_words(recording: LaunchRecording) -> list[str]:
-    """What is said of them, with the lines at which warps wait."""
+    """Notes on these waits, with the lines at which warps wait."""
     found = []
     waiting = []
     if recording.waits:
@@ -25,7 +25,7 @@ def waits_in_words(recording: LaunchRecording) -> list[str]:
 
 
 def why_unknown(recording: LaunchRecording) -> str:
-    """Why nobody can say how long the launch takes; empty for others."""
+    """Why the time of the launch cannot be predicted; empty if it can."""
     if not recording.clocks:
         return ""
     where = _named(recording, recording.clocks)
@@ -33,7 +33,7 @@ def why_unknown(recording: LaunchRecording) -> str:
 
 
 def _named(recording: LaunchRecording, lines: tuple[int, ...]) -> str:
-    """Lines, by the source where the PTX names it."""
+    """Lines, in the source if the PTX names it."""
     sources = source_lines(recording.text)
     names = [f"{sources[line][0]}:{sources[line][1]}" if line in sources else f"line {line}" for line in lines]
     names = list(dict.fromkeys(names))

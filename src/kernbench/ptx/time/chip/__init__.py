@@ -1,1 +1,1 @@
-"""What concerns the whole GPU: which CTAs its SMs hold, where clusters sit, its clock under power."""
+"""The GPU as a whole: how many CTAs its SMs hold, placement of clusters, the clock under power limits."""

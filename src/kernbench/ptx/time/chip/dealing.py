@@ -1,4 +1,4 @@
-"""How CTAs of a launch are dealt to SMs: which SMs are simulated, how many each stands for, and where clusters sit."""
+"""Distribution of a launch's CTAs to SMs: which SMs are simulated, how many each represents, and where clusters run."""
 
 from dataclasses import dataclass, field
 
@@ -9,21 +9,20 @@ from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.recording import LaunchRecording
 
 Ints = NDArray[np.int64]
-# warp instructions that are simulated rather than stood for, roughly: a few seconds
+# approximate number of warp instructions to simulate, a few seconds; the others are represented by these
 BUDGET = 3_000_000
-# SM groups at least
+# least number of SM groups
 LEAST_GROUPS = 4
-# SMs that lie together in a GPC
+# SMs of a TPC, which are in the same GPC
 PAIR = 2
 
 
 @dataclass(frozen=True)
 class Deal:
-    """How SMs are simulated: each SM group stands for `weight` SMs that do the same at the same time.
+    """The simulated SMs: each SM group represents `weight` SMs that behave identically.
 
-    `order` has the classes of CTAs in the order in which they begin, those of a cluster one after the other by rank,
-    and `numbers` which CTAs of the grid they are. Slot q for a cluster has its CTA of rank r in the slot `seats[q, r]`
-    for a CTA; each SM group has as many of these as any.
+    `order` has the classes of CTAs in launch order, CTAs of a cluster by rank, and `numbers` their numbers in the grid.
+    Cluster slot q has its CTA of rank r in CTA slot `seats[q, r]`; all SM groups have the same number of CTA slots.
     """
 
     weight: Ints
@@ -33,7 +32,7 @@ class Deal:
 
     @property
     def groups(self) -> int:
-        """SM groups."""
+        """Number of SM groups."""
         return len(self.weight)
 
     @property
@@ -43,8 +42,9 @@ class Deal:
 
 
 def gpc_sizes(gpu: Gpu) -> list[int]:
-    """SMs of each GPC: pairs of SMs dealt as evenly as they can be. Which GPC has more of them differs from chip to
-    chip.
+    """The number of SMs of each GPC: pairs of SMs, distributed as evenly as possible.
+
+    Which GPCs have more differs from chip to chip.
     """
     pairs, gpcs = divmod(int(gpu.chip.sms), PAIR)[0], max(int(gpu.chip.gpcs), 1)
     sizes = [PAIR * (pairs // gpcs + (number < pairs % gpcs)) for number in range(gpcs)]
@@ -54,7 +54,7 @@ def gpc_sizes(gpu: Gpu) -> list[int]:
 
 @dataclass(frozen=True)
 class Shape:
-    """SMs that share clusters, how many clusters they hold at once, and how many such sets of SMs there are."""
+    """A set of SMs that clusters share, the number of clusters it holds at once, and the number of such sets."""
 
     sms: int
     clusters: int
@@ -62,10 +62,10 @@ class Shape:
 
 
 def shapes(gpu: Gpu, size: int, held: int) -> list[Shape]:
-    """The sets of SMs that clusters of so many CTAs use if an SM holds `held` CTAs.
+    """The sets of SMs that clusters of `size` CTAs run on, if an SM holds `held` CTAs.
 
-    CTAs of a cluster lie in as many SMs as they can. What is left of a GPC holds clusters whose CTAs share SMs, if
-    there is room for all of one.
+    CTAs of a cluster are spread over as many SMs as possible. On the remaining SMs of a GPC they share SMs, if a whole
+    cluster fits.
     """
     if size == 1:
         return [Shape(1, held, int(gpu.chip.sms))]
@@ -80,7 +80,7 @@ def shapes(gpu: Gpu, size: int, held: int) -> list[Shape]:
 
 
 def resident(gpu: Gpu, size: int, held: int) -> int:
-    """Clusters that a GPU holds at once."""
+    """Number of clusters that a GPU holds at once."""
     return sum(shape.clusters * shape.count for shape in shapes(gpu, size, held))
 
 
@@ -95,10 +95,10 @@ def in_clusters(recording: LaunchRecording) -> Ints:
 
 
 def deal(recording: LaunchRecording, instructions: Ints, gpu: Gpu, held: int, budget: int = BUDGET) -> Deal:
-    """SM groups for a launch, and the classes of its CTAs in the order in which they begin.
+    """SM groups for a launch, and the classes of its CTAs in launch order.
 
     `instructions` of a CTA by class; an SM holds `held` CTAs. There are as many groups as the budget allows, up to one
-    for each SM: SMs that do the same do not stay in step, since memory serves one before the other.
+    for each SM: identical SMs drift apart, because memory serves one before the other.
     """
     size = int(np.prod(recording.cluster))
     numbers = in_clusters(recording)

@@ -1,4 +1,4 @@
-"""How many CTAs of a launch an SM holds at once."""
+"""Occupancy: how many CTAs of a launch an SM holds at once."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,10 @@ from kernbench.ptx.time.chip.dealing import gpc_sizes, resident
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many CTAs and warps an SM holds at once, and what allows no more: registers, shared memory, warps, CTAs,
-    clusters, of which a GPC holds whole ones only, or the grid, which has no more CTAs. `clusters` are those that the
-    GPU holds at once; without clusters each CTA is one.
+    """CTAs and warps that an SM holds at once, and what limits them.
+
+    The limit is registers, shared memory, warps, CTAs, clusters (a GPC holds whole clusters only), or the grid, which
+    has no more CTAs. `clusters` is the number that the GPU holds at once; without clusters each CTA counts as one.
     """
 
     ctas: int
@@ -22,7 +23,7 @@ class Occupancy:
 
     @property
     def share(self) -> float:
-        """Resident warps of those an SM can hold."""
+        """Resident warps as a share of the most an SM can hold."""
         return self.warps / self.most_warps
 
 
@@ -31,14 +32,15 @@ def _up(value: float, unit: float) -> int:
 
 
 def occupancy(gpu: Gpu, warps: int, registers: int, shared_bytes: int, ctas: int, cluster: int = 1) -> Occupancy:
-    """Of CTAs with so many warps, registers a thread and bytes of shared memory; a grid has `ctas` of them, in clusters
-    of so many.
+    """The occupancy of CTAs with these warps, registers per thread and bytes of shared memory.
+
+    The grid has `ctas` CTAs, in clusters of `cluster`.
     """
     sm = gpu.sm
     limits = {"CTAs": int(sm.ctas), "warps": int(sm.warps) // warps}
     if registers:
         of_warp = _up(32 * registers, sm.register_unit)
-        # a sub-core has its own registers, and a warp's lie in one of them
+        # each sub-core has its own registers, and a warp's are all in one sub-core
         in_sub_core = int(sm.registers / sm.sub_cores) // of_warp
         limits["registers"] = in_sub_core * int(sm.sub_cores) // warps
     taken = _up(shared_bytes, sm.shared_unit) + int(sm.shared_reserved)
@@ -60,7 +62,7 @@ def occupancy(gpu: Gpu, warps: int, registers: int, shared_bytes: int, ctas: int
 
 
 def _of_grid(gpu: Gpu, ctas: int, cluster: int, held: Occupancy) -> Occupancy:
-    """No more CTAs than the grid has."""
+    """Limit the occupancy to the CTAs of the grid."""
     warps = held.warps // held.ctas
     for fewer in range(1, held.ctas):
         clusters = resident(gpu, cluster, fewer)

@@ -1,26 +1,31 @@
-"""The clock under power: it falls while tensor cores take more than the GPU may, the longer they do."""
+"""The clock under power limits: it falls while tensor cores draw more than the GPU's limit, the longer they do."""
 
 from math import exp
 
 from kernbench.ptx.machine import Gpu
 
-# by which power of the clock what tensor cores take rises: clock times the square of a voltage that follows it
+# power drawn by tensor cores grows with this exponent of the clock: frequency times the square of a voltage that
+# follows it
 POWER = 3
-# of the clock: a fall that is less changes no time worth simulating again
+# relative change of the clock; a smaller one is not worth another simulation
 WORTH = 0.005
 
 
 def settled_clock(gpu: Gpu, use: float) -> float:
-    """MHz in the end where so much of all tensor cores is used: what they take at `clock.settled` in full use is what
-    they may take, whatever else takes power, and less use allows a higher clock.
+    """The clock in MHz that is reached in the end if tensor cores are used for the share `use`.
+
+    Their power at `clock.settled` in full use is what the limit leaves to them, whatever else draws power. Lower use
+    allows a higher clock.
     """
     root = float(max(use, 1e-9) ** (1 / POWER))
     return min(float(gpu.clock.products), float(gpu.clock.settled) / root)
 
 
 def clock_under_power(gpu: Gpu, use: float, seconds: float) -> float:
-    """MHz on average over a launch of so many seconds that uses so much of all tensor cores and begins at the clock of
-    products; that clock where it is not known how it falls.
+    """The mean clock in MHz of a launch that takes `seconds` and uses tensor cores for the share `use`.
+
+    It starts at `clock.products` and falls exponentially towards the settled clock. It stays constant if the GPU's file
+    does not say how fast it falls.
     """
     begins, lasts = float(gpu.clock.products), float(gpu.clock.settles) * 1e-9
     if lasts <= 0 or seconds <= 0:

@@ -1,1 +1,1 @@
-"""The engine of the time model: compiled loops over what warps issued."""
+"""The engine of the time model: compiled loops over the instructions that warps issued."""

@@ -1,8 +1,8 @@
-"""When sub-cores are looked at next, as a tree of the earliest times: a GPU has hundreds of them, and one is looked at
-for each instruction.
+"""A priority queue of sub-cores, by the time at which each is examined next.
 
-Sub-core s is leaf `size + s` of an array of 2 * `size`, where `size` is a power of two; what lies above two leaves is
-the earlier of their times, and the root is 1.
+A GPU has hundreds of sub-cores, and one is examined for each instruction. The queue is a tournament tree in an array of
+2 * `size`, where `size` is a power of two. Sub-core s is leaf `size + s`; an inner node is the earlier of its two
+children, and the root is 1.
 """
 
 import numpy as np
@@ -13,37 +13,35 @@ from kernbench.ptx.time.engine import codes as c
 
 
 def new_agenda(subs: int) -> NDArray[np.int64]:
-    """An agenda of so many sub-cores that nobody needs to look at."""
+    """A queue of `subs` sub-cores, none of them scheduled."""
     size = 1 << max(subs - 1, 0).bit_length()
     return np.full(2 * size, c.NEVER, np.int64)
 
 
 @part
 def look_next(sub, when, agenda):  # type: ignore[no-untyped-def]
-    """A sub-core is looked at next then, whatever was said before."""
+    """Schedule a sub-core for `when`, replacing its earlier time."""
     i = (len(agenda) >> 1) + sub
     agenda[i] = when
     while i > 1:
         i >>= 1
         earlier = min(agenda[2 * i], agenda[2 * i + 1])
         if agenda[i] == earlier:
-            # nothing above it changes either
+            # the nodes above do not change either
             return
         agenda[i] = earlier
 
 
 @part
 def look_by(sub, when, agenda):  # type: ignore[no-untyped-def]
-    """A sub-core is looked at then at the latest."""
+    """Schedule a sub-core for `when`, unless it is scheduled earlier."""
     if when < agenda[(len(agenda) >> 1) + sub]:
         look_next(sub, when, agenda)
 
 
 @part
 def first_due(agenda):  # type: ignore[no-untyped-def]
-    """The sub-core that is to be looked at next, of several at one time that of the lowest number, and when; -1 for
-    none.
-    """
+    """The next sub-core to examine and its time; ties go to the lowest number, and -1 is none."""
     now, size, i = agenda[1], len(agenda) >> 1, 1
     if now >= c.NEVER:
         return -1, now

@@ -1,5 +1,6 @@
-"""What CTAs of a cluster do to each other in the engine: accesses to shared memory of another SM, arrivals there, the
-cluster's barrier, and bulk copies to several of them.
+"""Interaction of a cluster's CTAs.
+
+Distributed shared memory, remote arrivals, the cluster barrier, multicast copies.
 """
 
 from kernbench.common.compiled import part
@@ -10,7 +11,7 @@ from kernbench.ptx.time.engine.waiting import contribute
 
 @part
 def concerned(w, further, state):  # type: ignore[no-untyped-def]
-    """The slot of the CTA that is so many ranks further in a warp's cluster."""
+    """The slot of the CTA whose rank is `further` above that of the warp's CTA, modulo the cluster size."""
     warps, ctas, seats = state[0], state[1], state[6]
     cta = warps[w, c.W_CTA]
     if not further:
@@ -26,10 +27,10 @@ def _sm_of(cta, state, servers):  # type: ignore[no-untyped-def]
 
 @part
 def remote(what, w, event, passed, stage, now, events, state, servers, constants):  # type: ignore[no-untyped-def]
-    """An access to shared memory of another CTA; gives when its result is there, or what it stores is.
+    """An access to another CTA's shared memory; returns when its result, or the stored data, is there.
 
-    It passes over the banks there beside the accesses of that SM, at once: where it is queued among them makes no
-    difference to how much they have to do.
+    It uses the remote SM's banks right now, next to that SM's own accesses: its position in the queue does not change
+    the total work.
     """
     warps = state[0]
     cta = concerned(w, events[event, c.FURTHER], state)
@@ -50,7 +51,7 @@ def remote(what, w, event, passed, stage, now, events, state, servers, constants
 
 @part
 def cluster_arrive(w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
-    """A warp arrives at the barrier of its cluster, which all of its CTAs hear of."""
+    """A warp arrives at the barrier of its cluster; each of its CTAs has a copy of the barrier."""
     ctas, seats = state[1], state[6]
     begin = served(servers[1][sm], c.BARRIERS, now, constants[c.BARRIER_WARP])
     servers[4][sm, c.BARRIERS] += constants[c.BARRIER_WARP]
@@ -63,13 +64,13 @@ def cluster_arrive(w, sm, sync, now, state, servers, constants):  # type: ignore
 
 @part
 def _hop(seats, constants):  # type: ignore[no-untyped-def]
-    """From the last arrival at a cluster's barrier to going on; a cluster of one CTA stays inside its SM."""
+    """Delay from the last arrival at a cluster barrier to the release; a cluster of one CTA stays within its SM."""
     return constants[c.CLUSTER_BARRIER] if seats.shape[1] > 1 else constants[c.BARRIER]
 
 
 @part
 def cluster_wait(w, sync, now, state, constants):  # type: ignore[no-untyped-def]
-    """The completion of the cluster's barrier that the warp waits for, or -1."""
+    """The completion of the cluster barrier that the warp has to wait for, or -1."""
     warps, remaining, done, seats = state[0], state[2], state[3], state[6]
     cta = warps[w, c.W_CTA]
     if sync < 0:
@@ -82,7 +83,7 @@ def cluster_wait(w, sync, now, state, constants):  # type: ignore[no-untyped-def
 
 @part
 def bulk_load(w, event, now, weight, events, state, servers, constants):  # type: ignore[no-untyped-def]
-    """A bulk copy from global memory: L2 gives it once, the port of each SM that gets it takes all of it."""
+    """A bulk copy from global memory: L2 reads it once, and the port of each receiving SM transfers all of it."""
     last = event
     while last + 1 < len(events) and events[last + 1, c.E_WHAT] == c.MULTICAST:
         last += 1
@@ -107,7 +108,7 @@ def bulk_load(w, event, now, weight, events, state, servers, constants):  # type
 
 @part
 def bulk_shared(w, sm, event, now, events, state, servers, constants):  # type: ignore[no-untyped-def]
-    """A bulk copy from shared memory to that of another CTA of the cluster."""
+    """A bulk copy from shared memory to another CTA of the cluster."""
     begin = served(servers[1][sm], c.TMA, now, constants[c.BULK_ISSUE])
     servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]
     cta = concerned(w, events[event, c.FURTHER], state)

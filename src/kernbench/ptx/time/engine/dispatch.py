@@ -1,4 +1,4 @@
-"""CTAs begin and end in the engine: those of a cluster begin together, when all of them have room."""
+"""Start and end of CTAs: the CTAs of a cluster start together, when all of them have room."""
 
 from kernbench.common.compiled import part
 from kernbench.ptx.time.engine import codes as c
@@ -11,7 +11,7 @@ _FIXED = int(Reason.FIXED)
 
 @part
 def start_cluster(slot, now, grid, state, servers, constants, counts):  # type: ignore[no-untyped-def]
-    """The next clusters of the grid go into a free slot: as many as its SM group stands for."""
+    """Start the next clusters of the grid in a free slot: as many as its SM group represents."""
     sm_weight, order, numbers, _, _, kinds, _, _ = grid
     ctas, seats, clusters = state[1], state[6], state[7]
     size, at = seats.shape[1], counts[c.NEXT_CLUSTER]
@@ -37,7 +37,7 @@ def start_cluster(slot, now, grid, state, servers, constants, counts):  # type: 
 
 @part
 def _start_cta(cta, kind, of_cluster, begin, grid, state, constants, counts):  # type: ignore[no-untyped-def]
-    """A CTA of a class, in a cluster of a kind, begins in its slot."""
+    """Start a CTA of a class, in a cluster of a kind, in its slot."""
     class_paths, class_events, syncs, path_start = grid[3], grid[4], grid[6], grid[7]
     warps, ctas, remaining, done, agenda = state[0], state[1], state[2], state[3], state[5]
     ctas[cta, c.C_LEFT] = ctas[cta, c.C_WARPS]
@@ -69,8 +69,9 @@ def _start_cta(cta, kind, of_cluster, begin, grid, state, constants, counts):  #
 
 @part
 def finish_warp(w, now, grid, state, servers, constants, counts, spans):  # type: ignore[no-untyped-def]
-    """A warp is at its end, which is when nothing writes its registers any more; gives that. The last one of its
-    cluster makes room for the next cluster.
+    """A warp ends once no pending instruction writes its registers; returns when.
+
+    The last warp of a cluster starts the next cluster.
     """
     warps, ctas, clusters = state[0], state[1], state[7]
     cta = warps[w, c.W_CTA]

@@ -1,8 +1,8 @@
-"""The compiled model: warps of some SMs issue their streams against pipes, memory and each other, event by event.
+"""The compiled model: warps of some SMs issue their instruction streams, and contend for pipes, memory and each other.
 
-Nothing is stepped cycle by cycle: a sub-core is looked at when one of its warps may issue. All times are whole ticks,
-and ties go to the lower number, so that the same input gives the same output to the last digit. Tables are arrays with
-a row for each instruction, event, warp and slot of a CTA; `codes` names their columns.
+It is event-driven, not cycle-stepped: a sub-core is examined when one of its warps may issue. All times are integer
+ticks, and ties go to the lower number, so equal inputs give exactly equal outputs. Tables are arrays with a row for
+each instruction, event, warp and CTA slot; `codes` names their columns.
 """
 
 from kernbench.common.compiled import part
@@ -22,7 +22,7 @@ _NOT_SELECTED, _BRANCH = int(Reason.NOT_SELECTED), int(Reason.BRANCH)
 
 @part
 def _needs(op, event, ops, events):  # type: ignore[no-untyped-def]
-    """Ticks of the SM's stage, and of the port, L2 and memory: of an access that is split, this instruction's share."""
+    """Ticks of the SM's stage, and of the port, L2 and memory; if an access is split, the share of this instruction."""
     stage, port, l2, hbm = (
         events[event, c.STAGE],
         events[event, c.E_PORT],
@@ -39,7 +39,7 @@ def _needs(op, event, ops, events):  # type: ignore[no-untyped-def]
 
 @part
 def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constants):  # type: ignore[no-untyped-def]
-    """An atomic or a reduction is done in L2; gives when."""
+    """An atomic or a reduction, performed in L2; returns when it is done."""
     _, sm_free, gpu_free, _, _, gpu_busy, memory = servers
     port, _, hbm = needs
     hbm = missed(w, hbm, events[event, c.E_MISSES], warps)
@@ -60,9 +60,9 @@ def _atomic(w, sm, weight, begin, event, needs, events, warps, servers, constant
 
 @part
 def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, constants):  # type: ignore[no-untyped-def]
-    """An instruction of the memory pipeline: the sub-core's address unit, the SM's stage, then what lies behind.
+    """An instruction of the memory pipeline: the sub-core's address unit, the SM's stage, then L1, L2 and memory.
 
-    Gives when its operands were read and when its result is there.
+    Returns when its operands were read and when its result is there.
     """
     ops, events, address_free, queue = tables
     warps, sm_free, sm_busy = state[0], servers[1], servers[4]
@@ -86,7 +86,7 @@ def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, co
     passed = begin + stage
     if what == c.SHARED:
         if ops[op, c.WRITE] >= c.COUNTERS:
-            # nothing is waited for but by a fence
+            # only a fence waits for it
             warps[w, c.W_SHARED] = passed + ops[op, c.LATENCY]
         return passed, passed + ops[op, c.LATENCY]
     if what in (c.REMOTE_LOAD, c.REMOTE_STORE):
@@ -110,7 +110,7 @@ def _access(what, w, sub, sm, op, event, now, weight, tables, state, servers, co
 
 @part
 def _next_ready(w, op, following, ops, warps, constants):  # type: ignore[no-untyped-def]
-    """When the next instruction of a warp may issue as far as it depends on its own: stalls and counters."""
+    """When a warp's next instruction may issue, as far as its own dependences go: fixed stalls and scoreboards."""
     fixed = warps[w, c.W_ISSUED] + ops[op, c.STALL]
     why = _FIXED
     if ops[op, c.WHAT] == c.BRANCH and following != op + 1:
@@ -130,12 +130,12 @@ def _next_ready(w, op, following, ops, warps, constants):  # type: ignore[no-unt
 
 @part
 def _taken_until(sub, op, now, ops, pipe_free, queue, constants):  # type: ignore[no-untyped-def]
-    """Until when a unit is taken that an instruction needs to issue."""
+    """When the unit that an instruction needs for issue becomes free."""
     what, pipe = ops[op, c.WHAT], ops[op, c.PIPE]
     if what == c.WGMMA:
         return pipe_free[sub, c.TENSOR] - constants[c.TENSOR_QUEUE] * ops[op, c.COST]
     if ops[op, c.QUEUED]:
-        # the oldest of those that are queued has not been taken yet
+        # the oldest queued access must have left the queue
         return queue[sub, queue[sub, queue.shape[1] - 1]]
     if pipe == c.NO_PIPE:
         return 0
@@ -158,8 +158,9 @@ def _take_pipe(sub, pipe, now, cost, free, busy, constants):  # type: ignore[no-
 
 @part
 def _beside_products(sub, pipe, cost, free, constants):  # type: ignore[no-untyped-def]
-    """What an instruction takes of its pipe while the tensor core works on products of a warpgroup: both want the same
-    registers. Instructions of the FMA pipe go first, and the products are done later.
+    """The pipe time of an instruction while the tensor core works on wgmma products, which use the same registers.
+
+    Instructions of the FMA pipe have priority, and delay the products.
     """
     if pipe == c.ALU:
         return cost * constants[c.BESIDE_ALU] // c.TICK
@@ -173,8 +174,9 @@ def _beside_products(sub, pipe, cost, free, constants):  # type: ignore[no-untyp
 
 @part
 def _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants):  # type: ignore[no-untyped-def]
-    """A product of a warpgroup: it is done when its operands have come from shared memory, and the tensor core has done
-    all before it.
+    """A wgmma product.
+
+    Done when its operands were read from shared memory, and the tensor core has done all earlier ones.
     """
     pipe_free, passes = servers[0], ops[op, c.LATENCY]
     read = served(servers[1][sm], c.MIO, now, passes) + passes
@@ -189,7 +191,7 @@ def _multiply(w, sub, sm, op, now, ops, warps, rings, servers, constants):  # ty
 
 @part
 def _bulk_store(w, sm, event, now, weight, events, warps, servers, constants):  # type: ignore[no-untyped-def]
-    """A bulk copy to global memory: it is done when it is there, and has been read when it has left the SM."""
+    """A bulk copy to global memory: done when it has arrived; its source has been read when it has left the SM."""
     there = copy(sm, sm, event, now, weight, events[event, c.E_HBM], c.STORES, events, servers, constants)
     there += spread(w, events[event, c.WIDER], warps)
     join_group(w, c.BULK_GROUP, there, warps)
@@ -199,13 +201,13 @@ def _bulk_store(w, sm, event, now, weight, events, warps, servers, constants):  
 
 @part
 def _fence(w, op, now, ops, warps):  # type: ignore[no-untyped-def]
-    """A fence; gives when what was stored before it is there."""
+    """A fence; returns when earlier stores have arrived."""
     done = now + ops[op, c.LATENCY]
     if ops[op, c.COST]:
-        # for the whole GPU: what was stored has arrived
+        # GPU scope: earlier stores have arrived
         done = max(done, warps[w, c.W_STORED])
     elif ops[op, c.LATENCY]:
-        # for asynchronous units of the SM: it begins when what was stored to shared memory is there
+        # proxy fence: it begins when earlier stores to shared memory have arrived
         done = max(now, warps[w, c.W_SHARED]) + ops[op, c.LATENCY]
     if ops[op, c.WRITE] >= c.COUNTERS:
         warps[w, c.W_READY] = done
@@ -214,7 +216,7 @@ def _fence(w, op, now, ops, warps):  # type: ignore[no-untyped-def]
 
 @part
 def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # type: ignore[no-untyped-def]
-    """What an instruction does when it issues. Gives the completion that its warp then waits for, or -1."""
+    """Execute an instruction at issue; returns the completion that its warp then waits for, or -1."""
     ops, events, _, _ = tables
     warps, ctas, rings = state[0], state[1], state[4]
     what = ops[op, c.WHAT]
@@ -268,7 +270,7 @@ def _execute(w, sub, sm, op, event, now, tables, state, servers, constants):  # 
 
 @part
 def _count(w, op, done, taken, ops, warps):  # type: ignore[no-untyped-def]
-    """Counters of the warp: when the result is there, and when the operands were read."""
+    """Update the warp's scoreboards: when the result is there, and when the operands were read."""
     write, read = ops[op, c.WRITE], ops[op, c.READ]
     if write < c.COUNTERS:
         warps[w, c.W_COUNTER + write] = max(warps[w, c.W_COUNTER + write], done)
@@ -280,7 +282,7 @@ def _count(w, op, done, taken, ops, warps):  # type: ignore[no-untyped-def]
 
 @part
 def _account(w, op, now, weight, warps, stalls, issued, interval):  # type: ignore[no-untyped-def]
-    """Where the time since the warp's last instruction went."""
+    """Attribute the time since the warp's last instruction to reasons."""
     since, why = warps[w, c.W_ISSUED], warps[w, c.W_WHY]
     issued[op] += weight
     if now <= since:
@@ -298,7 +300,10 @@ def _account(w, op, now, weight, warps, stalls, issued, interval):  # type: igno
 
 @part
 def _choose(sub, now, path_op, tables, warps, pipe_free, constants):  # type: ignore[no-untyped-def]
-    """The warp that issues: of those that can the one that issued longest ago; -1, and when to look again."""
+    """The warp to issue.
+
+    The eligible one that issued longest ago; -1 if none, and when to examine the sub-core again.
+    """
     ops, _, _, queue = tables
     per_sm = constants[c.PER_SM]
     sm = sub // c.SUB_CORES
@@ -308,7 +313,7 @@ def _choose(sub, now, path_op, tables, warps, pipe_free, constants):  # type: ig
             continue
         when = warps[w, c.W_READY]
         if when <= now and warps[w, c.W_TAKEN] >= 0:
-            # more was taken of the tensor core while the warp waited for its products
+            # other instructions delayed the tensor core while the warp waited for its products
             when += pipe_free[sub, c.TAKEN] - warps[w, c.W_TAKEN]
             warps[w, c.W_TAKEN] = pipe_free[sub, c.TAKEN] if when > now else -1
             warps[w, c.W_READY] = when
@@ -330,7 +335,7 @@ def _choose(sub, now, path_op, tables, warps, pipe_free, constants):  # type: ig
 
 @part
 def _note(notes, row, w, op, now, warps, ctas):  # type: ignore[no-untyped-def]
-    """What a warp did since its last instruction, before the next one is executed."""
+    """Trace what a warp did since its last instruction, before the next one is executed."""
     notes[row, c.N_WARP] = w - ctas[warps[w, c.W_CTA], c.C_FIRST]
     notes[row, c.N_OP] = op
     notes[row, c.N_SINCE] = warps[w, c.W_ISSUED]
@@ -344,7 +349,7 @@ def _note(notes, row, w, op, now, warps, ctas):  # type: ignore[no-untyped-def]
 
 @part
 def _note_unit(notes, row, w, sub, op, event, tables, state, servers):  # type: ignore[no-untyped-def]
-    """What the instruction began that works beside the warp, and until when: a copy, or a product."""
+    """Trace which asynchronous unit the instruction started (a copy or a product), and until when it works."""
     warps, done = state[0], state[3]
     what = tables[0][op, c.WHAT]
     if event >= 0 and tables[1][event, c.E_WHAT] != c.NOTHING:
@@ -367,8 +372,10 @@ def _note_unit(notes, row, w, sub, op, event, tables, state, servers):  # type: 
 
 @native_loop
 def simulate(tables, path, grid, state, servers, constants, counts, stalls, issued, spans, notes):  # type: ignore[no-untyped-def]
-    """All CTAs of the grid, from the first to the last; gives when the last warp ends, in ticks, how many instructions
-    were issued, and how many warps wait for what nobody does. `notes` has room for what one CTA does.
+    """Simulate all CTAs of the grid; returns when the last warp ends, in ticks, and two counts.
+
+    The counts are the issued instructions, and the warps that are still blocked, on an event that never happens.
+    `notes` has room for the trace of one CTA.
     """
     path_op, path_event = path
     warps, ctas, agenda = state[0], state[1], state[5]
@@ -406,7 +413,7 @@ def simulate(tables, path, grid, state, servers, constants, counts, stalls, issu
         resumes = warps[w, c.W_READY]
         _next_ready(w, op, path_op[at + 1], tables[0], warps, constants)
         if resumes > now:
-            # a barrier, a group or a fence: nothing goes on before
+            # a barrier, a group or a fence: the warp resumes no earlier
             warps[w, c.W_READY] = max(warps[w, c.W_READY], resumes)
             warps[w, c.W_WHY] = tables[0][op, c.REASON]
         if waits >= 0:
@@ -414,7 +421,7 @@ def simulate(tables, path, grid, state, servers, constants, counts, stalls, issu
             warps[w, c.W_BLOCKED_ON] = waits
             warps[w, c.W_WHY] = tables[0][op, c.REASON]
             if warps[w, c.W_READY] >= c.NEVER:
-                # a counter that is known when the warp wakes
+                # its scoreboard is set when the warp wakes
                 warps[w, c.W_READY] = now
     blocked = 0
     for w in range(len(warps)):

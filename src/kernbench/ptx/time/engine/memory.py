@@ -1,4 +1,4 @@
-"""Accesses to memory in the engine: L1, L2 and HBM as servers, atomics and bulk copies."""
+"""Memory accesses in the engine: L1, L2 and HBM as servers, atomics and bulk copies."""
 
 from kernbench.common.compiled import part
 from kernbench.ptx.time.engine import codes as c
@@ -6,7 +6,7 @@ from kernbench.ptx.time.engine import codes as c
 
 @part
 def served(free, which, arrival, cost):  # type: ignore[no-untyped-def]
-    """A server takes what arrives after all it took before; gives when it begins, and is busy for `cost`."""
+    """A FIFO server that is busy for `cost`; returns when it begins."""
     begin = max(arrival, free[which])
     free[which] = begin + cost
     return begin
@@ -14,9 +14,11 @@ def served(free, which, arrival, cost):  # type: ignore[no-untyped-def]
 
 @part
 def missed(w, hbm, share, warps):  # type: ignore[no-untyped-def]
-    """What memory gives of an access that has `hbm` of it on average, of which a `share` waits for memory: of these so
-    much more, of the others nothing. Those that wait lie evenly among all of a warp, and among warps. In which order
-    warps come has no say in who waits, or more bandwidth could make a launch slower.
+    """The bytes that memory supplies for this access, if `hbm` is the mean and a `share` of all accesses miss.
+
+    Those that miss wait for `hbm / share`, the others for nothing. Misses are distributed evenly over the accesses of
+    each warp, and over warps. They do not depend on the order of warps: otherwise more bandwidth could make a launch
+    slower.
     """
     if hbm <= 0 or share >= c.TICK:
         return hbm
@@ -26,9 +28,9 @@ def missed(w, hbm, share, warps):  # type: ignore[no-untyped-def]
 
 @part
 def levels(sm, weight, begin, needs, servers, constants, server, base):  # type: ignore[no-untyped-def]
-    """What misses L1 goes through the SM's port, L2 and memory; gives when all of it is there.
+    """The part of an access that misses L1: through the SM's port, L2 and memory; returns when all of it is there.
 
-    SMs of a group do the same at the same time: L2 and memory serve what all of them ask for.
+    The SMs of a group behave identically: L2 and memory serve the accesses of all of them.
     """
     _, sm_free, gpu_free, _, sm_busy, gpu_busy, memory = servers
     port, l2, hbm = needs
@@ -52,8 +54,9 @@ def levels(sm, weight, begin, needs, servers, constants, server, base):  # type:
 
 @part
 def spread(w, wider, warps):  # type: ignore[no-untyped-def]
-    """How much earlier or later than others a load is answered: banks and ways differ. One after the other they lie
-    evenly between the most and the least, in steps of the golden section, so that their mean is 0.
+    """How much earlier or later than the mean a load is answered, as banks and ways differ.
+
+    The values are spread evenly over the range, in steps of the golden section; their mean is 0.
     """
     warps[w, c.W_STEPS] = (warps[w, c.W_STEPS] + c.GOLDEN) % c.TICK
     return (warps[w, c.W_STEPS] - c.TICK // 2) * wider // c.TICK
@@ -61,9 +64,10 @@ def spread(w, wider, warps):  # type: ignore[no-untyped-def]
 
 @part
 def _loaded(now, cost, queued, memory, constants):  # type: ignore[no-untyped-def]
-    """How much longer memory takes to answer because it works: by the cube of its load over the last window, and by the
-    share of it in which it wrote: loads wait until a part of memory that writes has written. What was `queued` that
-    long has waited already.
+    """The additional latency of memory under load.
+
+    It grows with the cube of the load in the last window, and with the share of the window spent on writes: a load
+    waits until a part of memory that is writing has finished. Time that the access was already `queued` counts.
     """
     elapsed = now - memory[c.WINDOW_BEGAN]
     if elapsed >= c.WINDOW:
@@ -80,10 +84,11 @@ def _loaded(now, cost, queued, memory, constants):  # type: ignore[no-untyped-de
 
 @part
 def traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
-    """Ticks of the memory for an amount that L2 does not hold, and for what must leave L2 to make room for it.
+    """Memory ticks for bytes that L2 does not hold, and for evictions that make room for them.
 
-    What leaves is any line, dirty in proportion to all that is. Stores make lines dirty; they fetch nothing. Writing
-    between reads takes longer than writing alone: the more the more evenly they are mixed, and the more is written.
+    Any line may be evicted, so evicted lines are dirty in proportion to all lines. Stores make lines dirty, and fetch
+    nothing. Writes mixed with reads take longer than writes alone: most if the shares are equal, and in proportion to
+    what is written.
     """
     leaves = amount * (memory[c.DIRTY] >> 8) // (constants[c.L2_CAPACITY] >> 8)
     memory[c.DIRTY] -= leaves
@@ -104,7 +109,7 @@ def traffic(amount, stores, memory, constants):  # type: ignore[no-untyped-def]
 
 @part
 def written_through(amount, at_l2, servers, constants):  # type: ignore[no-untyped-def]
-    """Sectors that are stored in part and are not there: memory reads them and writes them at once; gives when."""
+    """Partial stores to sectors that L2 does not hold: memory reads and writes them at once; returns when."""
     _, _, gpu_free, _, _, gpu_busy, memory = servers
     cost = traffic(amount, False, memory, constants)
     memory[c.HAS_WRITTEN] += amount
@@ -118,8 +123,9 @@ def written_through(amount, at_l2, servers, constants):  # type: ignore[no-untyp
 
 @part
 def copy(sm, there, event, now, weight, hbm, server, events, servers, constants):  # type: ignore[no-untyped-def]
-    """A bulk copy, of which memory gives or takes `hbm`: issued in turn by the unit of its SM; gives when its bytes are
-    there, in that SM or another.
+    """A bulk copy, with `hbm` bytes from or to memory: issued by the copy unit of its SM, one after the other.
+
+    Returns when its bytes have arrived, in SM `there`.
     """
     begin = served(servers[1][sm], c.TMA, now, constants[c.BULK_ISSUE])
     servers[4][sm, c.TMA] += constants[c.BULK_ISSUE]

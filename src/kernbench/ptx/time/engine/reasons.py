@@ -1,19 +1,19 @@
-"""Why warps wait."""
+"""Stall reasons of warps."""
 
 from enum import IntEnum
 
 
 class Reason(IntEnum):
-    """What a warp waited for between two of its instructions, in the words of GPU profilers."""
+    """What a warp waited for between two of its instructions, named as in GPU profilers."""
 
-    # the fixed stall of the instruction before, and the slot in which it issued itself
+    # its own issue slot, and the fixed stall of the instruction before
     ISSUED = 0
     FIXED = 1
-    # a counter: results of memory or of a unit of variable latency
+    # a scoreboard: results of memory or of a unit of variable latency
     GLOBAL = 2
     SHARED = 3
     MATH = 4
-    # the unit itself was taken
+    # the unit was busy
     PIPE = 5
     QUEUE = 6
     # ready, but another warp of the sub-core issued
@@ -25,7 +25,7 @@ class Reason(IntEnum):
     TENSOR = 11
     BRANCH = 12
     FENCE = 13
-    # code that had to be fetched
+    # instruction fetch
     FETCH = 14
     # nanosleep
     SLEEP = 15

@@ -1,4 +1,4 @@
-"""tcgen05 in the engine: products and copies of an SM's tensor core in their order, tensor memory, commits."""
+"""tcgen05 in the engine: products and copies of an SM's tensor core in order, tensor memory, commits."""
 
 from kernbench.common.compiled import part
 from kernbench.ptx.time.engine import codes as c
@@ -9,9 +9,10 @@ from kernbench.ptx.time.engine.waiting import contribute, join_group
 
 @part
 def _product(w, sm, event, now, events, warps, servers, constants):  # type: ignore[no-untyped-def]
-    """A product, a copy into tensor memory or a shift: the tensor core of the SM does one after the other, each as long
-    as its arithmetic or its operands out of shared memory take, whichever is longer; what adds to the same D begins no
-    sooner than a chain allows.
+    """A product, a copy into tensor memory or a shift: the SM's tensor core executes them in order.
+
+    Each takes as long as its arithmetic or the reading of its operands from shared memory, whichever is longer. A
+    product that adds to the same D as the one before takes at least the latency of the chain.
     """
     sm_free, sm_busy = servers[1], servers[4]
     work, passes, target = events[event, c.EXTRA], events[event, c.STAGE], events[event, c.PHASE]
@@ -29,7 +30,7 @@ def _product(w, sm, event, now, events, warps, servers, constants):  # type: ign
 
 @part
 def beside_operands(sm, now, stage, sm_free):  # type: ignore[no-untyped-def]
-    """What an access takes of the SM's stage: more while operands of products pass out of shared memory."""
+    """The stage time of an access: longer while operands of products are read from shared memory."""
     if sm_free[sm, c.PRODUCT_UNIT] <= now:
         return stage
     share = sm_free[sm, c.PASSES_SHARE]
@@ -38,8 +39,9 @@ def beside_operands(sm, now, stage, sm_free):  # type: ignore[no-untyped-def]
 
 @part
 def _access(w, sub, event, now, events, warps, servers, constants):  # type: ignore[no-untyped-def]
-    """tcgen05.ld or .st through the sub-core's way to tensor memory; gives when its registers were read, or all its
-    bytes have passed, and when its result is there.
+    """tcgen05.ld or .st, through the sub-core's path to tensor memory.
+
+    Returns when its bytes have passed (a store has then read its registers), and when its result is there.
     """
     cost = events[event, c.EXTRA]
     begin = served(servers[0][sub], c.TENSOR_MEMORY, now, cost)
@@ -51,7 +53,7 @@ def _access(w, sub, event, now, events, warps, servers, constants):  # type: ign
 
 @part
 def _commit(w, event, now, events, state, constants):  # type: ignore[no-untyped-def]
-    """An mbarrier, or one of each CTA that a multicast names, is arrived at when all that the warp began is done."""
+    """Arrive at an mbarrier (with a multicast, at one in each named CTA) when all that the warp started is done."""
     under_way = state[0][w, c.W_OPEN + c.PRODUCT_GROUP]
     when = max(now, under_way + constants[c.PRODUCT_TAIL]) if under_way > 0 else now
     last = event
@@ -66,7 +68,7 @@ def _commit(w, event, now, events, state, constants):  # type: ignore[no-untyped
 
 @part
 def tensor_step(what, w, sub, event, now, done, events, state, servers, constants):  # type: ignore[no-untyped-def]
-    """What an instruction of tcgen05 does; gives when its operands were read, and when its result is there."""
+    """Execute an instruction of tcgen05; returns when its operands were read, and when its result is there."""
     warps, taken = state[0], now
     if what == c.PRODUCT:
         _product(w, sub // c.SUB_CORES, event, now, events, warps, servers, constants)

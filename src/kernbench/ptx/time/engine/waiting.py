@@ -8,7 +8,7 @@ from kernbench.ptx.time.engine.memory import served
 
 @part
 def contribute(cta, sync, when, lag, state, constants):  # type: ignore[no-untyped-def]
-    """One of those that a completion waits for is there at `when`; the last one lets all waiters go `lag` later."""
+    """One arrival towards a completion, at `when`; the last one releases all waiters `lag` later."""
     warps, ctas, remaining, done, agenda = state[0], state[1], state[2], state[3], state[5]
     remaining[cta, sync] -= 1
     if when > done[cta, sync]:
@@ -30,13 +30,13 @@ def contribute(cta, sync, when, lag, state, constants):  # type: ignore[no-untyp
 
 @part
 def join_group(w, kind, when, warps):  # type: ignore[no-untyped-def]
-    """Work joins the group that a warp has not committed yet."""
+    """Add work to the warp's open (uncommitted) group."""
     warps[w, c.W_OPEN + kind] = max(warps[w, c.W_OPEN + kind], when)
 
 
 @part
 def commit(w, kind, warps, rings):  # type: ignore[no-untyped-def]
-    """The group is closed: it is done when all before it and its own work are."""
+    """Commit the open group: it is done when all groups before it and its own work are."""
     count = warps[w, c.W_GROUPS + kind]
     before = rings[w, kind, (count - 1) % c.GROUPS] if count > 0 else 0
     rings[w, kind, count % c.GROUPS] = max(before, warps[w, c.W_OPEN + kind])
@@ -45,8 +45,9 @@ def commit(w, kind, warps, rings):  # type: ignore[no-untyped-def]
 
 @part
 def wait_group(w, sub, needed, kind, now, warps, rings, pipe_free):  # type: ignore[no-untyped-def]
-    """When as many groups are done as are needed. Products are done later by what other instructions took of the tensor
-    core since they were issued.
+    """When the first `needed` groups are done.
+
+    wgmma products are delayed by the time that other instructions took from the tensor core since they were issued.
     """
     committed = warps[w, c.W_GROUPS + kind]
     if needed <= 0 or committed == 0:
@@ -60,7 +61,7 @@ def wait_group(w, sub, needed, kind, now, warps, rings, pipe_free):  # type: ign
 
 @part
 def barrier(what, w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
-    """bar.sync and bar.arrive; gives the completion that the warp waits for, or -1."""
+    """bar.sync and bar.arrive; returns the completion that the warp waits for, or -1."""
     warps, remaining, done = state[0], state[2], state[3]
     cta = warps[w, c.W_CTA]
     begin = served(servers[1][sm], c.BARRIERS, now, constants[c.BARRIER_WARP])
@@ -78,7 +79,7 @@ def barrier(what, w, sm, sync, now, state, servers, constants):  # type: ignore[
 
 @part
 def wait(w, sm, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
-    """An mbarrier's try_wait; gives when it succeeds, or NEVER where that is not known yet."""
+    """try_wait on an mbarrier; returns when it succeeds, or NEVER if that is not known yet."""
     warps, remaining, done = state[0], state[2], state[3]
     cta = warps[w, c.W_CTA]
     begin = served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
@@ -91,7 +92,7 @@ def wait(w, sm, sync, now, state, servers, constants):  # type: ignore[no-untype
 
 @part
 def arrive(what, w, sm, cta, sync, now, state, servers, constants):  # type: ignore[no-untyped-def]
-    """An arrival at an mbarrier of a CTA, of the warp or of its copies; at that of another CTA it is later."""
+    """An arrival at a CTA's mbarrier, by the warp or by its copies; later if the CTA is another one."""
     warps = state[0]
     begin = served(servers[1][sm], c.MBARRIERS, now, constants[c.MBARRIER])
     servers[4][sm, c.MBARRIERS] += constants[c.MBARRIER]
