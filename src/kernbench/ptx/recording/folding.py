@@ -1,7 +1,7 @@
-"""Compiled loops over the log of a batch: which warps did the same, and what one of each did.
+"""Compiled loops over the log of a batch: which warps did the same, and what one of each kind did.
 
-Warps that did the same have the same hash of 128 bits of all their rows. What one of them did is written out, turns of
-loops that only waited are dropped, and events get the step that they belong to.
+Warps that did the same have the same 128-bit hash of all their rows. The rows of one of them are written out, loop
+iterations that only waited are dropped, and events are assigned to their steps.
 """
 
 import numpy as np
@@ -15,11 +15,11 @@ from kernbench.ptx.recording.survey import COLUMNS, PHASE, REUSE
 
 _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 _SHIFT, _ONE = np.uint64(29), np.uint64(1)
-# steps that are looked through for the block of an event
+# how many steps are searched for the block of an event
 _LOOK_BACK = 4096
-# loops that are distinguished: as many as a word has bits
+# largest number of loops: one bit of a word each
 MOST_LOOPS = 64
-# columns of written-out events before their data, and where their phase is
+# columns of a written-out event before its data, and the column of its phase
 BEFORE_DATA = 4
 _PHASE = BEFORE_DATA + PHASE
 
@@ -27,7 +27,7 @@ _COPY, _COPY_COMMIT, _COPY_WAIT = int(Kind.ASYNC_COPY), int(Kind.ASYNC_COPY_COMM
 _STORE, _REDUCE = int(Kind.BULK_STORE), int(Kind.BULK_REDUCE)
 _BULK_COMMIT, _BULK_WAIT = int(Kind.BULK_COMMIT), int(Kind.BULK_WAIT)
 _MULTIPLY, _MULTIPLY_COMMIT, _MULTIPLY_WAIT = int(Kind.WGMMA), int(Kind.WGMMA_COMMIT), int(Kind.WGMMA_WAIT)
-# for each kind the sort of groups that it belongs to, plus one, and whether it commits (1) or waits (2)
+# event kinds of each sort of group: members, commit, wait
 _SORTS = (
     (_COPY, _COPY_COMMIT, _COPY_WAIT),
     (_STORE, _BULK_COMMIT, _BULK_WAIT),
@@ -36,7 +36,7 @@ _SORTS = (
 
 
 def group_table() -> Int64s:
-    """For each kind the sort of groups that it belongs to, plus one, and whether it commits (1) or waits (2)."""
+    """For each event kind its sort of group plus 1 (0: none), and its role: member (0), commit (1) or wait (2)."""
     table: Int64s = np.zeros((max(Kind) + 1, 2), np.int64)
     for sort, kinds in enumerate(_SORTS, 1):
         for role, kind in enumerate(kinds):
@@ -66,7 +66,7 @@ def _mix(hashes: UInt64s, value: Int) -> None:
 
 @kernel
 def hash_warps(given: GivenLog, hashes: UInt64s, counts: Int64s) -> None:
-    """A hash for each warp of all that it did, and how many rows and events it has."""
+    """Hash everything that each warp did, and count its rows and events."""
     log = log_of(given)
     for i in range(len(log.rows)):
         what, number, of, kind = log.rows[i, 0], log.rows[i, 1], log.rows[i, 2], log.rows[i, 3]
@@ -88,9 +88,10 @@ def hash_warps(given: GivenLog, hashes: UInt64s, counts: Int64s) -> None:
 
 @kernel
 def write_out(given: GivenLog, chosen: Int64s, begins: Int64s, heads: Int32s, columns: Int32s) -> None:
-    """What chosen warps did: `chosen` has the number of each, or -1; `begins` where the rows of each begin.
+    """Write out what chosen warps did.
 
-    `heads` get what, number, lanes and kind; `columns` the data of events.
+    `chosen` has the number of each warp, or -1; `begins` is where the rows of each start. `heads` get what, number,
+    lanes and kind; `columns` the data of events.
     """
     log = log_of(given)
     for i in range(len(log.rows)):
@@ -113,8 +114,9 @@ def write_out(given: GivenLog, chosen: Int64s, begins: Int64s, heads: Int32s, co
                 columns[at, column] = log.data[first + k * spread, column] if first >= 0 else nothing
 
 
-# what folding needs to know of a program: blocks of instructions, waiting loops of blocks as bits, the loop that a
-# block is the head of (or -1), the instructions that a turn which only waited may have, blocks that only end threads
+# what folding needs of a program: the block of each instruction; the wait loops that contain each block, as bits; the
+# wait loop of which a block is the head (or -1); instructions that an iteration which only waited may execute; blocks
+# that only end threads
 GivenProgram = tuple[Int32s, UInt64s, Int64s, Bools, Bools]
 
 
@@ -122,21 +124,23 @@ GivenProgram = tuple[Int32s, UInt64s, Int64s, Bools, Bools]
 def fold(
     heads: Int32s, columns: Int32s, program: GivenProgram, steps: Int32s, events: Int32s, kept: Int32s, scratch: Int64s
 ) -> tuple[int, int]:
-    """One warp's rows as steps and events; gives how many there are of each.
+    """Fold one warp's rows into steps and events; returns how many there are of each.
 
-    `steps` get block, lanes and the turns dropped before; `events` their step, instruction, kind, lanes and data;
-    `kept` for each event of the rows which one it has become, or -1. Lanes that end at different times end together,
-    in the last step. `scratch` has a row for the events, and two of
-    `MOST_LOOPS`.
+    - `steps` get the block, lanes, and the iterations dropped before;
+    - `events` get their step, instruction, kind, lanes and data;
+    - `kept` gets, for each event of the rows, its index among `events`, or -1;
+    - `scratch` has a row for the events, and two of `MOST_LOOPS`.
+
+    Lanes that end at different times are folded into one last step.
     """
     block_of, loops_of, head_of, harmless, ends = program
     origins, begun, first_event = scratch[0], scratch[1], scratch[2]
     step_count, event_count, seen, dropped = 0, 0, 0, 0
-    # the last block that did nothing but end threads, and how many lanes ended there
+    # the last block that only ends threads, and how many lanes ended in such blocks
     ended_in, ended = -1, 0
-    # the loops, as bits, in which the warp has been since it was at their heads
+    # the loops, as bits, that the warp has not left since it was at their heads
     within = np.uint64(0)
-    # those of them in which its last turn has changed memory
+    # those of them whose current iteration has changed memory
     changed = np.uint64(0)
     for i in range(len(heads)):
         what, number = heads[i, 0], heads[i, 1]
@@ -174,7 +178,7 @@ def fold(
 
 @part
 def _turns_before(steps: Int32s, since: Int, until: Int) -> Int:
-    """Turns that were dropped before some steps."""
+    """Iterations dropped before some steps."""
     found = 0
     for step in range(since, until):
         found += steps[step, 2]
@@ -183,7 +187,7 @@ def _turns_before(steps: Int32s, since: Int, until: Int) -> Int:
 
 @part
 def _still_open(begun: Int64s, steps: Int) -> np.uint64:
-    """The loops, as bits, whose heads are among the first steps."""
+    """The loops, as bits, whose heads are among the first `steps` steps."""
     found = np.uint64(0)
     for loop in range(MOST_LOOPS):
         if begun[loop] < steps:
@@ -193,7 +197,7 @@ def _still_open(begun: Int64s, steps: Int) -> np.uint64:
 
 @part
 def _step_of(steps: Int32s, count: Int, block: Int) -> Int:
-    """The last step of a block; where it is not to be found the last of all."""
+    """The last step of a block; if it is not found, the last of all."""
     for at in range(count - 1, max(-1, count - _LOOK_BACK), -1):
         if steps[at, 0] == block:
             return at
@@ -204,7 +208,7 @@ def _step_of(steps: Int32s, count: Int, block: Int) -> Int:
 def _insert(
     events: Int32s, count: Int, at: Int, head: Int32s, data: Int32s, origins: Int64s, kept: Int32s, seen: Int
 ) -> None:
-    """Put an event of step `at` behind those of its step and of earlier ones, nearly always behind all."""
+    """Insert an event of step `at` after those of its step and of earlier ones: nearly always at the end."""
     row = count
     while row > 0 and events[row - 1, 0] > at:
         for column in range(BEFORE_DATA + COLUMNS):
@@ -229,10 +233,11 @@ def _only_waited(events: Int32s, since: Int, until: Int, harmless: Bools) -> boo
 
 @kernel
 def number_groups(events: Int32s, table: Int64s, committed: Int64s) -> None:
-    """Give events of groups their phases, in the order of one warp; `committed` has two zeros for each sort of group.
+    """Assign phases to the group events of one warp, in order; `committed` has two zeros for each sort of group.
 
-    What joins a group, and its commit, gets the group's number; a wait how many groups must have completed, from the
-    number that it leaves under way, which stands in its place (-1: everything, committed or not).
+    Members and the commit of a group get the number of the group. A wait gets the number of groups that must have
+    completed, computed from the number it leaves in flight, which the phase holds before (-1: everything, committed or
+    not).
     """
     for i in range(len(events)):
         sort, role = table[events[i, 2], 0] - 1, table[events[i, 2], 1]
@@ -254,10 +259,10 @@ def number_groups(events: Int32s, table: Int64s, committed: Int64s) -> None:
 def add_reuse(
     given: GivenLog, which: Int64s, starts: Int64s, kept: Int32s, totals_at: Int64s, totals: Int64s, seen: Int64s
 ) -> None:
-    """Add what each warp's events know of reuse to the totals of the trace of the warp.
+    """Add the reuse data of each warp's events to the totals of the warp's trace.
 
-    `which` is the written-out warp that each warp is like; its events are `kept` from `starts` on; its trace has totals
-    from `totals_at` on. `seen` counts the events of each warp.
+    `which` is the written-out warp that each warp equals; its events are `kept` from `starts` on, and its trace has
+    totals from `totals_at` on. `seen` counts the events of each warp.
     """
     log = log_of(given)
     for i in range(len(log.rows)):

@@ -1,4 +1,4 @@
-"""Operations of single lanes as events of warps: those of a warp with the same object and phase are one event."""
+"""Merges operations of single lanes into events of warps: those with the same object and phase are one event."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from kernbench.ptx.emulator.lanes.arrays import Int64s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouped:
-    """Events of distinct warps: the first operation of each, how many it has, and how operations are added up.
+    """Events of distinct warps: the first operation of each, its number of operations, and how to sum over them.
 
-    `starts` are the beginnings of groups among the operations, in the order of `order` (None: as they stand).
+    `starts` are the beginnings of groups among the operations, in the order of `order` (None: unchanged).
     """
 
     first: Int64s
@@ -22,7 +22,7 @@ class Grouped:
     starts: Int64s
 
     def total(self, rows: Array) -> Array:
-        """The rows of operations, added up for each event."""
+        """Rows of operations, summed for each event."""
         given = rows if self.order is None else rows[self.order]
         single = len(given) == len(self.starts)
         found: Array = given if single else np.add.reduceat(given, self.starts, axis=0)
@@ -30,7 +30,7 @@ class Grouped:
 
 
 def grouped(warps: Int64s, objects: Array, phases: Array) -> Iterator[Grouped]:
-    """Events of operations, a warp at most once in each; nearly always all of them at once."""
+    """Events of operations, with each warp at most once in each batch; nearly always there is one batch."""
     count = len(warps)
     begins = np.ones(count, bool)
     begins[1:] = warps[1:] != warps[:-1]

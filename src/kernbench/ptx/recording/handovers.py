@@ -1,11 +1,13 @@
-"""Waits through memory: where warps wait for what others store, and how many of CTAs must follow one another.
+"""Waits through memory: where warps poll for stores of others, and the longest chain of such handovers between CTAs.
 
-A loop that reads a flag until another CTA has set it has one turn in a recording, since how often it looks is a
-matter of time. Which instruction reads it is no matter: a load that others' stores are ordered with, or an atomic that
-leaves the flag as it is. What is known is who waited for whom: a CTA that saw what another stored goes on after it.
-Each warp has a number, that of the handovers which led to where it is; a word in memory has the number of the warp that
-stored it last, and who sees the word of another CTA has one more than that. The largest number is a chain of handovers,
-each through L2, that no order of the CTAs makes shorter.
+A loop that polls a flag until another CTA sets it has one iteration in a recording, since the number of polls is a
+matter of timing. The poll may be any instruction: a load that is ordered with the stores of others, or an atomic that
+leaves the flag unchanged. What is known is who waited for whom: a CTA that observes a store of another one continues
+after it.
+
+So each warp has a depth, the number of handovers before its current point. A word of memory has the depth of the warp
+that stored it last, and a warp that observes a word of another CTA gets that depth plus one. The largest depth is a
+chain of handovers, each through L2, that no order of the CTAs makes shorter.
 """
 
 from collections.abc import Iterator
@@ -21,34 +23,34 @@ from kernbench.ptx.recording.naming import may_change, may_wait
 
 
 class Handovers:
-    """Those of one launch."""
+    """The handovers of one launch."""
 
     def __init__(self, program: Program):
         loops = [block.wait_loop for block in program.blocks if block.wait_loop is not None]
-        # that of which nothing but a clock decides takes as long as on the emulator, whose clock counts instructions
+        # loops that only a clock ends take as long as on the emulator, whose clock counts instructions
         self.clocks = {number for loop in loops if not loop.decided_by for number in loop.clocked_by}
         waiting = [(loop, _inside(program, loop)) for loop in loops if loop.decided_by]
         waiting = [(loop, sites) for loop, sites in waiting if all(may_wait(s.effects.event, s.name) for s in sites)]
-        # instructions that look at what others store, by number; of them those that wait whatever they see; those that
-        # may leave memory as it is; and barriers beside them
+        # by number: instructions that poll for stores of others; those of them that wait whatever they observe; those
+        # that may leave memory unchanged; and barriers in such loops
         self.polls = {number for loop, _ in waiting for number in loop.decided_by}
         self.stays = {number for loop, _ in waiting if _repeats(loop) for number in loop.decided_by}
         self.watched = {s.number for _, sites in waiting for s in sites if may_change(s.effects.event, s.name)}
         self.meetings = {s.number for _, sites in waiting for s in sites if s.effects.event == "barrier"}
-        # at which of them warps met what others had stored: words of global memory, and of shared memory
+        # polls at which warps observed stores of others: in global memory, and in shared memory
         self.met: set[int] = set()
         self.met_in_shared: set[int] = set()
         self.deepest = 0
-        # what each word of memory was stored by: handovers before it, and the CTA
+        # by word of memory: the depth of the warp that stored it last, and its CTA
         self._words: dict[int, tuple[int, int]] = {}
 
     def stored(self, address: int, depth: int, cta: int, adds: bool) -> None:
-        """A CTA stores a word; what `adds` to it leaves what others have added."""
+        """A CTA stores a word; with `adds` the depth of earlier stores is kept as well."""
         before = self._words.get(address, (0, cta))
         self._words[address] = (max(depth, before[0]), cta) if adds else (depth, cta)
 
     def seen(self, address: int, cta: int) -> int:
-        """Handovers before a CTA that has seen a word goes on; 0 where nobody else has stored it."""
+        """The depth of a CTA after it observes a word; 0 if no other CTA has stored it."""
         depth, by = self._words.get(address, (-1, cta))
         found = 0 if by == cta else depth + 1
         self.deepest = max(self.deepest, found)
@@ -56,7 +58,7 @@ class Handovers:
 
 
 class BatchHandovers:
-    """Those of the CTAs of a batch; `whole` has what all batches share."""
+    """The handovers of a batch's CTAs; `whole` is shared by all batches."""
 
     def __init__(self, whole: Handovers, warps: int, numbers: Array):
         self._whole = whole
@@ -67,14 +69,14 @@ class BatchHandovers:
     def accessed(
         self, site: Site, window: Window, mask: Mask | None, addresses: Array, offset: int, changed: Bools | None = None
     ) -> None:
-        """Lanes have accessed global memory: polls look at words, single lanes and atomics change them.
+        """Lanes have accessed global memory: polls observe words, single lanes and atomics change them.
 
-        `changed` says of an atomic that may leave memory as it is in which warps it did not.
+        `changed` says, for an atomic that may leave memory unchanged, which warps changed it.
         """
         access, polls = site.effects.access, site.number in self._whole.polls
         if access == "load" and not polls:
             return
-        # what a lock is taken with is a look at it: only one of those who try changes it
+        # an attempt to take a lock counts as a poll: only one of the warps that try changes it
         changes = access != "load" and not polls
         for number, address in _single(window, mask, addresses, offset, access != "store"):
             warp = int(window.warps[number])
@@ -93,11 +95,11 @@ class BatchHandovers:
             self._whole.met_in_shared.add(site.number)
 
     def arrives(self, warps: Array) -> None:
-        """Warps come to a barrier of their CTA."""
+        """Warps arrive at a barrier of their CTA."""
         np.maximum.at(self._of_cta, warps % len(self._of_cta), self._depth[warps])
 
     def completes(self) -> None:
-        """A barrier is complete: no warp of the CTA goes on before what the others waited for."""
+        """A barrier is complete: all warps of the CTA get the largest depth among them."""
         of_cta = np.resize(self._of_cta, len(self._depth))
         np.maximum(self._depth, of_cta, out=self._depth)
 
@@ -105,7 +107,7 @@ class BatchHandovers:
 def _single(
     window: Window, mask: Mask | None, addresses: Array, offset: int, several: bool
 ) -> Iterator[tuple[int, int]]:
-    """Warps of a window and the words that they access: of stores those of single lanes, by which flags are set."""
+    """Warps of a window and the words they access; of stores only those of single lanes, as these set flags."""
     active = np.ones(window.size, bool) if mask is None else np.asarray(mask)
     words = np.broadcast_to(np.asarray(addresses), window.size)
     of_warp = active.reshape(-1, WARP).sum(axis=1)
@@ -118,7 +120,7 @@ def _single(
 
 
 def _inside(program: Program, loop: WaitLoop) -> list[Site]:
-    """The instructions of a loop; what it calls may be any function of the program."""
+    """The instructions of a loop; if it has a call, also those of all other functions of the program."""
     own = [site for block in program.blocks if block.number in loop.blocks for site in block.sites]
     if not any(site.effects.flow == "call" for site in own):
         return own
@@ -127,5 +129,5 @@ def _inside(program: Program, loop: WaitLoop) -> list[Site]:
 
 
 def _repeats(loop: WaitLoop) -> bool:
-    """Whether a turn that sees what it saw before leaves all as it was, but for what counts turns."""
+    """Whether an iteration that observes the same values as before changes nothing except counters of iterations."""
     return loop.waits and (loop.takes or loop.timed or loop.counting.issuperset(loop.carried))

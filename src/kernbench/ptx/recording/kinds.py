@@ -1,15 +1,15 @@
-"""Kinds of events: what a warp instruction that touches memory, order or an asynchronous unit does."""
+"""Kinds of events: warp instructions that access memory, synchronise or use an asynchronous unit."""
 
 from enum import IntEnum, unique
 
 
 @unique
 class Kind(IntEnum):
-    """What an event is; the columns that mean something for it are named in `Events`."""
+    """The kind of an event; `Events` says which columns apply."""
 
-    # nothing that is recorded: instructions that only compute, and jumps
+    # not recorded: instructions that only compute, and branches
     NONE = 0
-    # each lane's own access, from or to its registers; generic addresses are resolved
+    # per-lane accesses, from or to registers; generic addresses are resolved
     GLOBAL_LOAD = 1
     GLOBAL_STORE = 2
     GLOBAL_ATOMIC = 3
@@ -30,11 +30,11 @@ class Kind(IntEnum):
     CONSTANT_LOAD = 16
     # hints: prefetch, applypriority, discard, and bulk prefetches to L2
     PREFETCH = 15
-    # copies of single lanes, global to shared
+    # per-lane copies, global to shared
     ASYNC_COPY = 20
     ASYNC_COPY_COMMIT = 21
     ASYNC_COPY_WAIT = 22
-    # the mbarrier hears of the lane's copies when they are done
+    # arrive at the mbarrier when the lane's copies are done
     ASYNC_COPY_ARRIVE = 23
     # bulk copies, with or without a tensor map
     BULK_LOAD = 24
@@ -45,9 +45,9 @@ class Kind(IntEnum):
     # between CTAs of a cluster: cp.async.bulk shared to shared, st.async, red.async
     BULK_CLUSTER = 29
     REMOTE_STORE = 30
-    # what a multicast bulk load, or commit of tcgen05, brings to further CTAs: its sectors are counted in the first
+    # further target CTAs of a multicast bulk load or tcgen05 commit: its sectors are counted in the first event
     BULK_MULTICAST = 31
-    # the matrix units of a warp, a warpgroup, and of Blackwell
+    # matrix units: of a warp, of a warpgroup, and of Blackwell
     MMA = 40
     WGMMA = 41
     WGMMA_FENCE = 42
@@ -63,7 +63,7 @@ class Kind(IntEnum):
     TENSOR_ALLOCATE = 52
     TENSOR_FREE = 53
     TENSOR_SHIFT = 54
-    # threads that meet
+    # barriers
     BARRIER_ARRIVE = 61
     BARRIER_SYNC = 62
     CLUSTER_ARRIVE = 63
@@ -80,8 +80,7 @@ class Kind(IntEnum):
     SET_REGISTERS = 91
     GRID_DEPENDENCY = 92
     SLEEP = 93
-    # anything else that a unit beside the pipes of the warp does: multimem, tensormap.replace, clusterlaunchcontrol
+    # anything else done by an asynchronous unit: multimem, tensormap.replace, clusterlaunchcontrol
     OTHER = 94
-    # a division, reciprocal or root of numbers that machine code calls a routine for: of some instructions that only
-    # compute, where a lane has such a number
+    # a division, reciprocal or root for which the machine code calls a subroutine, as a lane's operand needs it
     SLOW_PATH = 95

@@ -1,4 +1,4 @@
-"""The recorder of a launch, and the recording that it gives when all batches have ended."""
+"""The recorder of a launch, and the recording it gives when all batches have ended."""
 
 from math import prod
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from kernbench.ptx.recording.survey import BYTES, LINES, OBJECT, PHASE, SECTORS,
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.units.batch import Batch
 
-# what has sectors of local memory, whose reuse is not followed
+# local memory has sectors, but no reuse data
 _UNTRACKED = (int(Kind.LOCAL_LOAD), int(Kind.LOCAL_STORE))
 # columns of a trace's events
 _STEP, _INSTRUCTION, _KIND, _LANES, _DATA = range(5)
@@ -32,11 +32,11 @@ class RecordedLaunch(LaunchRecorder):
         self._store = Store(program, most_bytes)
 
     def batch(self, batch: "Batch") -> BatchRecorder:
-        """The recorder of one of its batches."""
+        """The recorder of a batch."""
         return BatchRecorder(batch, self._store)
 
     def recording(self, grid: Extent, block: Extent, cluster: Extent, dynamic_shared: int) -> LaunchRecording:
-        """What was recorded of a launch of these extents, all of whose CTAs have ended."""
+        """The recording of a launch with these extents, after all its CTAs have ended."""
         kernel = self._program.kernel
         cta_class, class_trace, order = _classes(self._store.ctas, prod(grid))
         traces, events = _columns([self._store.traces[number] for number in order])
@@ -82,7 +82,7 @@ def _instructions(program: Program) -> Instructions:
 
 
 def _classes(batches: list[tuple[Array, Int32s]], ctas: int) -> tuple[Int32s, Int32s, list[int]]:
-    """The class of each CTA, the traces of each class, and the traces in their new order: as the grid meets them."""
+    """The class of each CTA, the traces of each class, and the traces in order of first use by the grid."""
     of_cta = np.zeros((ctas, batches[0][1].shape[1]), np.int32)
     for numbers, traces in batches:
         of_cta[numbers] = traces
@@ -133,7 +133,7 @@ def _events(found: list[Trace], events: Int32s, first_event: Int64s) -> Events:
 
 
 def _spun(found: list[Trace], first_event: Int64s, events: int) -> Int32s:
-    """Turns that were dropped, at the first event of the step behind them; of a step without events at the next."""
+    """Dropped iterations, at the first event of the step after them; for a step without events, at the next event."""
     dropped = np.concatenate([trace.spun for trace in found])
     spun: Int32s = np.zeros(events + 1, np.int32)
     at = np.flatnonzero(dropped)
@@ -142,8 +142,9 @@ def _spun(found: list[Trace], first_event: Int64s, events: int) -> Int32s:
 
 
 def _reuse(found: list[Trace]) -> tuple[Array, ...]:
-    """On average over the warps of a trace: sectors of the first touch, of others, its own, log2 of distances,
-    and sectors that were stored to before.
+    """Means over the warps of a trace.
+
+    First touches, touches after others, after its own, distances, sectors stored before.
     """
     totals = np.concatenate([trace.totals for trace in found]).astype(np.float64)
     warps = np.concatenate([np.full(len(trace.events), trace.warps, np.float64) for trace in found])

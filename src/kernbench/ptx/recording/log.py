@@ -1,7 +1,7 @@
-"""The log of a batch: what its warps execute, a row for each step or event of many warps at once.
+"""The log of a batch: what its warps execute, one row for each step or event of many warps.
 
-Rows name a set of warps with how many lanes of each are active; sets come back again and again. What an event has for
-each warp lies in a pool: one row of it where it is the same for all warps of the set.
+A row names a set of warps with the number of active lanes of each; sets are shared by many rows. The data of an event
+is in a pool: one row if all warps of the set have the same, else one row per warp.
 """
 
 from typing import NamedTuple
@@ -15,10 +15,10 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.recording.recording import Int32s, UInt8s
 from kernbench.ptx.recording.survey import COLUMNS, REUSE
 
-# `CHANGED`: what warps did last in a loop that may wait has changed memory
+# `CHANGED`: the last access of warps in a wait loop has changed memory
 STEP, EVENT, TURN, CHANGED = range(4)
-# columns of a row: what it is, the block, instruction or loop, the set, the kind, and where the pools have its rows
-# (-1: nowhere), with 1 where each warp has a row of its own
+# columns of a row: what it is; the block, instruction or loop; the set; the kind; the first row in each pool (-1:
+# none), followed by 1 if each warp has a row of its own
 WHAT, NUMBER, SET, KIND, DATA, SPREAD, REUSED, REUSE_SPREAD = range(8)
 _ROWS = 8192
 _NOTHING: UInt8s = np.zeros(0, np.uint8)
@@ -26,7 +26,7 @@ _NO_WARPS: Int32s = np.zeros(0, np.int32)
 
 
 class WarpSet(NamedTuple):
-    """Warps `first` to `first + many`, or those of `warps`; active lanes of each, or 32 where there are none."""
+    """Warps `first` to `first + many`, or `warps`; `lanes` has the active lanes of each, empty if all have 32."""
 
     first: int
     many: int
@@ -36,7 +36,7 @@ class WarpSet(NamedTuple):
 
 @kernel
 def count_lanes(mask: Bools, counts: UInt8s) -> None:
-    """The active lanes of each warp."""
+    """Count the active lanes of each warp."""
     for warp in range(len(counts)):
         found = 0
         for lane in range(WARP):
@@ -45,14 +45,14 @@ def count_lanes(mask: Bools, counts: UInt8s) -> None:
 
 
 class Pool:
-    """Rows of numbers, taken one piece after the other."""
+    """A growing array of rows, allocated from the front."""
 
     def __init__(self, columns: int):
         self._rows: Int32s = np.empty((1024, columns), np.int32)
         self.used = 0
 
     def room(self, count: int) -> Int32s:
-        """Room for some rows behind those that are used; `used` moves on by what is kept of them."""
+        """Unused rows after the used ones; the caller adds to `used` what it keeps."""
         if self.used + count > len(self._rows):
             grown = np.empty((max(2 * len(self._rows), self.used + count), self._rows.shape[1]), np.int32)
             grown[: self.used] = self._rows[: self.used]
@@ -61,18 +61,20 @@ class Pool:
 
     @property
     def rows(self) -> Int32s:
-        """All that are used."""
+        """The used rows."""
         return self._rows[: self.used]
 
     @property
     def nbytes(self) -> int:
-        """Bytes taken."""
+        """Bytes allocated."""
         return int(self._rows.nbytes)
 
 
 class LogParts(NamedTuple):
-    """A log as compiled loops read it. Set s has `set_count[s]` warps from `set_first[s]` on, or where `set_warps[s]`
-    is not negative those of `warps` there; where `set_lanes[s]` is not negative `lanes` there, else 32 lanes each.
+    """A log as arrays for compiled loops.
+
+    Set s has `set_count[s]` warps from `set_first[s]` on, or, if `set_warps[s]` is not negative, those in `warps` from
+    there on. If `set_lanes[s]` is not negative, `lanes` has the active lanes from there on, else all have 32.
     """
 
     rows: Int64s
@@ -86,18 +88,18 @@ class LogParts(NamedTuple):
     reuse: Int32s
 
     def given(self) -> "GivenLog":
-        """The same as it is passed."""
+        """The log as a tuple."""
         sets = self.set_first, self.set_count, self.set_warps, self.set_lanes
         return self.rows, *sets, self.warps, self.lanes, self.data, self.reuse
 
 
-# the same as it is passed
+# a log as it is passed to compiled loops
 GivenLog = tuple[Int64s, Int64s, Int64s, Int64s, Int64s, Int32s, UInt8s, Int32s, Int32s]
 
 
 @part
 def log_of(given: GivenLog) -> LogParts:
-    """What is passed, by name."""
+    """The log of a tuple."""
     return LogParts(given[0], given[1], given[2], given[3], given[4], given[5], given[6], given[7], given[8])
 
 
@@ -115,12 +117,12 @@ class Log:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes, about."""
+        """Approximate number of bytes allocated."""
         rows = _ROWS * 64 * (len(self._rows) + 1)
         return rows + self._set_bytes + self.data.nbytes + self.reuse.nbytes
 
     def of_lanes(self, lanes: Lanes) -> int:
-        """The set of some lanes; the same again for the same object."""
+        """The set of some lanes, cached for the same object."""
         if self._last[0] is not lanes:
             self._last = lanes, self._new_set(lanes)
         return self._last[1]
@@ -135,7 +137,7 @@ class Log:
         return self.add_set(WarpSet(0, len(lanes.warps), lanes.warps.astype(np.int32), counts))
 
     def of_mask(self, warps: Array, mask: Mask | None, run: bool) -> int:
-        """The set of the warps of a window, with the lanes of a mask; `run` says that they follow each other."""
+        """The set of the warps of a window, with the lanes of a mask; `run` says that the warps are consecutive."""
         counts = _NOTHING
         if mask is not None:
             counts = np.empty(len(warps), np.uint8)
@@ -145,7 +147,7 @@ class Log:
         return self.add_set(WarpSet(0, len(warps), warps.astype(np.int32), counts))
 
     def add_set(self, warps: WarpSet) -> int:
-        """The number of a new set."""
+        """Add a set; returns its number."""
         self._sets.append(warps)
         self._set_bytes += 128 + warps.warps.nbytes + warps.lanes.nbytes
         return len(self._sets) - 1
@@ -161,7 +163,7 @@ class Log:
         reuse: int = -1,
         reuse_spread: int = 0,
     ) -> bool:
-        """One more row; whether a piece has become full, so that memory should be looked at."""
+        """Add a row; returns True when a chunk is full, and the memory limit should be checked."""
         self._recent.append((what, number, of, kind, data, spread, reuse, reuse_spread))
         if len(self._recent) < _ROWS:
             return False
@@ -174,7 +176,7 @@ class Log:
             self._recent = []
 
     def closed(self) -> LogParts:
-        """All of it."""
+        """The whole log."""
         self._close_piece()
         sets = self._sets
         rows = np.concatenate(self._rows) if self._rows else np.zeros((0, 8), np.int64)
@@ -192,7 +194,7 @@ class Log:
 
 
 def _starts(lengths: list[int]) -> Int64s:
-    """Where pieces of these lengths begin, one after the other; -1 for those that are empty."""
+    """The offsets of consecutive pieces with these lengths; -1 for empty ones."""
     sizes = np.array(lengths, np.int64)
     found: Int64s = np.where(sizes > 0, np.cumsum(sizes) - sizes, -1)
     return found

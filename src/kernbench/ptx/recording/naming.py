@@ -1,4 +1,4 @@
-"""From what instructions do to the kinds of their events."""
+"""Maps the effects of instructions to kinds of events."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.isa.forms.effects import Event
 from kernbench.ptx.recording.kinds import Kind
 
-# kinds that do not depend on where an access goes
+# kinds that do not depend on the state space
 OF_EVENT: Mapping[Event, Kind] = {
     "load": Kind.GLOBAL_LOAD,
     "store": Kind.GLOBAL_STORE,
@@ -54,7 +54,7 @@ OF_EVENT: Mapping[Event, Kind] = {
     "other": Kind.OTHER,
     "slow path": Kind.SLOW_PATH,
 }
-# and those that do, by the space
+# kinds that depend on the state space
 _IN_SPACE: Mapping[tuple[Event, str], Kind] = {
     ("load", "shared"): Kind.SHARED_LOAD,
     ("store", "shared"): Kind.SHARED_STORE,
@@ -67,17 +67,18 @@ _IN_SPACE: Mapping[tuple[Event, str], Kind] = {
     ("load", "local"): Kind.LOCAL_LOAD,
     ("store", "local"): Kind.LOCAL_STORE,
 }
-# what a turn of a loop may do that only waits; what it may do as well if memory is as before, by the space ("": any);
-# and how atomics are named that take something where nobody has it
+# what an iteration that only waits may execute; what it may also execute if memory stays the same; and modifiers of
+# atomics that take a lock if it is free
 _WAITING: frozenset[Event] = frozenset(("load", "prefetch", "mbarrier wait", "fence", "proxy fence", "sleep"))
 _CHANGING: frozenset[Event] = frozenset(("atomic", "store"))
 _TAKING = frozenset(("cas", "exch"))
 
 
 def may_wait(event: Event, name: str) -> bool:
-    """Whether a loop that waits for others may have an instruction: what it may have, barriers of a block, and what
-    leaves memory as it is, an addition of 0, say. Of stores only those to shared memory, by which one thread passes
-    what it saw on to the others of its block.
+    """Whether a wait loop may contain an instruction.
+
+    It may contain what `only_waits` allows, CTA barriers, and operations that may leave memory unchanged, such as
+    adding 0. Of stores only those to shared memory: one thread may pass what it observed to the others of its CTA.
     """
     if event in ("", "atomic", "barrier") or only_waits(event, name):
         return True
@@ -85,24 +86,24 @@ def may_wait(event: Event, name: str) -> bool:
 
 
 def may_change(event: Event, name: str) -> bool:
-    """Whether it depends on what an instruction of such a loop does if a turn only waited."""
+    """Whether an iteration with this instruction only waited if the instruction left memory unchanged."""
     return event in _CHANGING and not only_waits(event, name)
 
 
 def only_waits(event: Event, name: str) -> bool:
-    """Whether an instruction may be part of a turn of a loop that only waits for others."""
+    """Whether an instruction may be part of an iteration that only waits for others."""
     return event in _WAITING or (event == "atomic" and not _TAKING.isdisjoint(name.split(".")))
 
 
 def access_kind(report: Report, space: str) -> int:
-    """The kind of an access to a space: "global", "shared", "local", or "cluster" for that of another CTA."""
+    """The kind of an access to a space: "global", "shared", "local", or "cluster" for another CTA's shared memory."""
     if report.space == "const":
         return int(Kind.CONSTANT_LOAD)
     return int(_IN_SPACE.get((report.event, space), OF_EVENT[report.event]))
 
 
 def static_kind(event: Event, name: str) -> int:
-    """The kind that an instruction's text shows: spaces as far as it names them."""
+    """The kind that follows from an instruction's text: with its space, if the text names it."""
     if not event:
         return int(Kind.NONE)
     words = [word.partition("::")[0] for word in name.split(".")]

@@ -1,4 +1,4 @@
-"""Recorders: what the emulator reports of the warps of a batch goes to the batch's log, with what accesses are like."""
+"""Recorders: what the emulator reports on the warps of a batch is logged, with the properties of accesses."""
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -31,13 +31,13 @@ _ZERO = np.uint64(0)
 _GLOBAL = np.uint64(GLOBAL_BASE)
 _SHARED_WINDOW = np.uint64((1 << 32) - 1)
 _BARRIERS = 16
-# nanoseconds that `nanosleep` takes at most
+# longest duration of `nanosleep` in nanoseconds
 _LONGEST_SLEEP = 1_000_000
 _SERIAL = frozenset(("atomic", "reduction"))
 
 
 class _Watched(NamedTuple):
-    """An access that lanes are about to make, and what memory holds there."""
+    """An access that lanes are about to make, and the content of memory before."""
 
     report: Report
     window: Window
@@ -55,20 +55,21 @@ class BatchRecorder(Recorder):
         self._log = Log()
         self._scratch = survey.new_scratch()
         self._reuse = BatchReuse(store.reuse, batch.ctas)
-        # the lanes that run now, and their set
+        # the running lanes, and their set
         self._lanes: Lanes | None = None
         self._set = -1
-        # only where something looks at what others store
+        # only if the kernel polls for stores of others
         self._handovers = BatchHandovers(store.handovers, batch.warps, batch.numbers) if store.handovers.polls else None
-        # an access that may leave memory as it is, and what it found there, until the next thing happens
+        # an access that may leave memory unchanged, with the content before; checked at the next report
         self._watched: _Watched | None = None
-        # how often each barrier of each CTA has completed
+        # the rounds of each barrier of each CTA
         self._rounds: Int64s = np.zeros((batch.ctas, _BARRIERS), np.int64)
-        # what went round each waiting loop when lanes were at its head, and which lanes of each warp these were
+        # by wait loop: the values carried around it when lanes were at its head last, and which lanes of each warp
+        # these were
         self._heads: dict[int, tuple[list[Array], UInt32s]] = {}
 
     def _look(self) -> None:
-        """Complain where the log takes too much memory."""
+        """Check the memory limit of the log."""
         self._store.log_takes(int(self._batch.numbers[0]), self._log.nbytes)
 
     def step(self, block: Block, lanes: Lanes) -> None:
@@ -86,7 +87,7 @@ class BatchRecorder(Recorder):
             self._look()
 
     def _of(self, window: Window, mask: Mask | None) -> int:
-        """The set of the lanes of a window that execute something."""
+        """The set of the lanes of a window that execute an instruction."""
         running = self._lanes
         if running is not None and mask is running.mask and len(window.warps) == running.warp_count:
             first = running.first if running.warps is None else running.warps[0]
@@ -111,7 +112,7 @@ class BatchRecorder(Recorder):
                 self._watched = _Watched(report, window, mask, self._held(report, window, mask))
 
     def _held(self, report: Report, window: Window, mask: Mask | None) -> Array:
-        """What lanes find in memory where they access it; 0 where they do not."""
+        """The content of memory where lanes access it; 0 for other lanes."""
         port = self._batch.port
         found = np.zeros((window.size, report.nbytes), np.uint8)
         addresses = np.broadcast_to(port.addresses(window, report.slot), window.size)
@@ -122,7 +123,7 @@ class BatchRecorder(Recorder):
         return found
 
     def _settle(self) -> None:
-        """See whether what happened last has changed memory, where that matters."""
+        """Check whether the last access has changed memory, if that matters."""
         watched, self._watched = self._watched, None
         if watched is None:
             return
@@ -136,7 +137,7 @@ class BatchRecorder(Recorder):
             self._log.add(CHANGED, report.site.number, self._log.add_set(WarpSet(0, len(chosen), chosen, one)))
 
     def _met(self, report: Report, window: Window, mask: Mask | None, changed: Bools | None) -> None:
-        """Lanes have met, by an access, what others did."""
+        """Lanes have observed what others did, by an access."""
         if self._handovers is None:
             return
         addresses = self._batch.port.addresses(window, report.slot)
@@ -147,14 +148,14 @@ class BatchRecorder(Recorder):
                 self._handovers.in_shared(report.site, changed)
 
     def _spaces(self, report: Report, mask: Mask | None, addresses: Array) -> list[tuple[str, Mask | None]]:
-        """The spaces that lanes access, and which of them do."""
+        """The spaces that lanes access, and the lanes that do."""
         if report.space in ("global", "shared"):
             return [(report.space, mask)]
         parts = self._batch.port.parts(report.space, addresses, np.uint64(report.offset), mask)
         return [(part.name, active) for part, _, active in parts]
 
     def _plain(self, report: Report, window: Window, mask: Mask | None) -> None:
-        """An instruction of which nothing but its lanes is recorded, and of waits what they leave."""
+        """An instruction for which only the lanes are recorded; for waits also the number of groups left in flight."""
         kind = OF_EVENT[report.event]
         data = (-1, 0)
         if kind in _WAITS:
@@ -164,7 +165,7 @@ class BatchRecorder(Recorder):
         self._event(report.site, kind, self._of(window, mask), data)
 
     def _slow_path(self, report: Report, window: Window, mask: Mask | None) -> None:
-        """A division or the like: nothing, but where a lane's numbers make its machine code call a routine."""
+        """A division or root: recorded only if an operand makes the machine code call a subroutine."""
         slots = [slot for slot in (report.slot, report.target_slot) if slot >= 0]
         slow = leaves(report.site.opcode, report.nbytes, [window.rows[slot] for slot in slots], window.size)
         slow = slow if mask is None else slow & mask
@@ -172,7 +173,7 @@ class BatchRecorder(Recorder):
             self._event(report.site, int(Kind.SLOW_PATH), self._of(window, slow))
 
     def _sleep(self, report: Report, window: Window, mask: Mask | None) -> None:
-        """A sleep: its phase is the nanoseconds that the lane sleeps which sleeps longest, a millisecond at most."""
+        """A sleep: its phase is the longest sleep of any lane in nanoseconds, at most a millisecond."""
         each = np.minimum(np.broadcast_to(window.rows[report.slot], window.size).astype(np.int64), _LONGEST_SLEEP)
         each = each if mask is None else np.where(mask, each, 0)
         longest = each.reshape(-1, WARP).max(axis=1)
@@ -183,7 +184,10 @@ class BatchRecorder(Recorder):
         self._event(report.site, int(Kind.SLEEP), self._of(window, mask), self._kept(same, len(longest)))
 
     def _kept(self, uniform: bool, count: int) -> tuple[int, int]:
-        """Keep what was written to the room of the data pool: its first row, and whether each warp has its own."""
+        """Keep what was written into the room of the data pool.
+
+        Returns its first row, and 1 if each warp has its own.
+        """
         pool = self._log.data
         begin = pool.used
         pool.used += 1 if uniform else count
@@ -196,7 +200,7 @@ class BatchRecorder(Recorder):
         return begin, 0 if uniform else 1
 
     def _access(self, report: Report, window: Window, mask: Mask | None) -> None:
-        """Each lane's own access, by the spaces that it touches."""
+        """A per-lane access, split by the spaces it touches."""
         batch = self._batch
         addresses, offset = batch.port.addresses(window, report.slot), np.uint64(report.offset)
         if report.space in ("global", "const"):
@@ -224,7 +228,7 @@ class BatchRecorder(Recorder):
     def _survey_global(
         self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64
     ) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Rows of an access to global memory in the pools."""
+        """The rows of a global access in the pools."""
         batch, log, count = self._batch, self._log, len(window.warps)
         arena = batch.launch.arena
         if arena.aliases is not None:
@@ -251,7 +255,7 @@ class BatchRecorder(Recorder):
         return self._kept(same, count), self._kept_reuse(known_same, count)
 
     def _shared(self, report: Report, window: Window, mask: Mask | None, addresses: Array, offset: np.uint64) -> None:
-        """Shared memory, of the lanes' own CTA or of others of the cluster."""
+        """An access to shared memory, of the own CTA or of others in the cluster."""
         if self._handovers is not None and report.site.number not in self._store.handovers.watched:
             self._handovers.in_shared(report.site)
         cluster = self._batch.cluster
@@ -297,7 +301,7 @@ class BatchRecorder(Recorder):
         """cp.async: sectors of what is read, and passes over the banks of what is written."""
         reads = mask
         if report.limit >= 0:
-            # lanes that are to copy nothing write zeros, and read nothing
+            # lanes that copy 0 bytes write zeros, and read nothing
             active = np.ones(window.size, bool) if mask is None else mask
             reads = active & (np.broadcast_to(window.rows[report.limit], window.size) > 0)
             reading = np.repeat(reads.reshape(-1, WARP).any(axis=1), WARP)
@@ -318,7 +322,7 @@ class BatchRecorder(Recorder):
             if len(found) and (found == found[0]).all():
                 rows[0, survey.WAVEFRONTS] = found[0]
             else:
-                # the pool has the first row of all: write the others again behind it
+                # the pool has one row for all warps: replicate it, as they differ in passes
                 self._log.data.used = begin
                 rows = self._log.data.room(count)
                 rows[1:] = rows[0]
@@ -329,7 +333,7 @@ class BatchRecorder(Recorder):
         self._event(report.site, int(Kind.ASYNC_COPY), of, (begin, spread), reuse)
 
     def _passes_of_copies(self, report: Report, window: Window, mask: Mask | None) -> Int32s:
-        """Rows with the passes over the banks of what cp.async writes."""
+        """Rows with the passes over the banks for the writes of cp.async."""
         passes: Int32s = np.zeros((len(window.warps), survey.COLUMNS), np.int32)
         target = np.array(self._batch.port.addresses(window, report.target_slot)) & _SHARED_WINDOW
         accessed = (target, np.uint64(report.target_offset), _ZERO)
@@ -338,7 +342,7 @@ class BatchRecorder(Recorder):
         return passes
 
     def _unread_copies(self, report: Report, window: Window, mask: Bools) -> None:
-        """cp.async of warps none of whose lanes read anything."""
+        """cp.async of warps in which no lane reads anything."""
         if not mask.any():
             return
         count = len(window.warps)
@@ -353,7 +357,7 @@ class BatchRecorder(Recorder):
         self._event(report.site, int(Kind.ASYNC_COPY), self._of(window, mask), self._kept(same, count))
 
     def turn(self, fragment: Fragment, loop: WaitLoop) -> None:
-        """Lanes are at the head of a loop that may wait: say of which warps the last turn has changed nothing."""
+        """Lanes are at the head of a wait loop: log the warps whose last iteration has changed nothing."""
         self._settle()
         number = self._store.loops.get(loop.head, -1)
         if number < 0:
@@ -361,7 +365,7 @@ class BatchRecorder(Recorder):
         batch, lanes = self._batch, fragment.lanes
         warps, active = lanes.warp_numbers(), lanes.active()
         bits = np.packbits(active.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32).reshape(-1)
-        # what only counts turns may change in one that only waited
+        # counters of iterations may change in an iteration that only waited
         compared = [slot for slot in loop.carried if slot not in loop.counting]
         values = [np.broadcast_to(fragment.window.rows[slot], len(active)) for slot in compared]
         known = self._heads.get(loop.head)
@@ -384,7 +388,7 @@ class BatchRecorder(Recorder):
             self._log.add(TURN, number, self._log.add_set(chosen))
 
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
-        """Lanes come to a barrier of their CTA."""
+        """Lanes arrive at a barrier of their CTA."""
         self._settle()
         kind = Kind.BARRIER_SYNC if waits else Kind.BARRIER_ARRIVE
         warps = lanes.warp_numbers()
@@ -412,7 +416,10 @@ class BatchRecorder(Recorder):
         self._by_warp(site, int(kind), lanes, np.zeros(len(lanes), np.int64), phases)
 
     def _objects(self, slots: Array, lanes: Array) -> Array:
-        """How events name mbarriers: by their byte in shared memory, and how many ranks further their CTA is."""
+        """The name of an mbarrier in events.
+
+        Its offset in shared memory, and the rank of its CTA relative to the lane's.
+        """
         barriers, cluster = self._batch.mbarriers, self._batch.cluster
         further = (barriers.homes[slots] - cluster.own(lanes)) % cluster.size
         found: Array = np.where(slots >= 0, barriers.offsets[slots] + (further << RANK_SHIFT), -1)
@@ -422,18 +429,18 @@ class BatchRecorder(Recorder):
         """Lanes use mbarriers."""
         objects = self._objects(slots, lanes)
         kind = OF_EVENT[site.effects.event]
-        # a commit may arrive at barriers of several CTAs
+        # a commit may arrive at mbarriers of several CTAs
         more = int(Kind.BULK_MULTICAST) if kind == Kind.TENSOR_COMMIT else None
         self._by_warp(site, int(kind), lanes, objects, phases, nbytes, more=more)
 
     def multiplied(self, site: Site, lanes: Array, shapes: Array, targets: Array, nbytes: Array) -> None:
-        """Lanes begin products of tcgen05."""
+        """Lanes issue tcgen05 products."""
         self._by_warp(site, int(Kind.TENSOR_MMA), lanes, shapes, targets, nbytes)
 
     def copied(
         self, site: Site, lanes: Array, sizes: Array, starts: Array | None, slots: Array | None, inward: bool
     ) -> None:
-        """Lanes begin bulk copies."""
+        """Lanes issue bulk copies."""
         rows, reuse = self._zeros(len(lanes))
         if starts is not None:
             once = _once(lanes, starts[:, None], slots)
@@ -447,7 +454,7 @@ class BatchRecorder(Recorder):
     def boxes_copied(
         self, site: Site, lanes: Array, box: BoxParts, nbytes: int, corners: Array, slots: Array | None
     ) -> None:
-        """Lanes begin copies of boxes of a tensor."""
+        """Lanes issue bulk copies of tensor boxes."""
         rows, reuse = self._zeros(len(lanes))
         once = np.flatnonzero(_once(lanes, corners, slots))
         base, shape, element = box[:3]
@@ -488,10 +495,10 @@ class BatchRecorder(Recorder):
         reuse: Int32s | None = None,
         more: int | None = None,
     ) -> None:
-        """Operations of single lanes as events of their warps: one for each object and phase that a warp names.
+        """Record operations of single lanes as events of their warps: one for each object and phase.
 
-        Rows and bytes of operations that become one event are added up. With `more`, events behind the first of a warp
-        are of that kind where they touch no sector.
+        Rows and bytes of merged operations are summed. With `more`, events after the first one of a warp that touch no
+        sector get that kind.
         """
         if not len(lanes):
             return
@@ -520,7 +527,7 @@ class BatchRecorder(Recorder):
         self._event(site, kind, of, begin, known)
 
     def ended(self) -> None:
-        """All threads have ended: what they did goes to the recording."""
+        """All threads have ended: move the log to the recording."""
         self._settle()
         batch = self._batch
         self._store.add(self._log.closed(), batch.warps, batch.ctas, batch.numbers)
@@ -531,8 +538,9 @@ _WAITS = frozenset((Kind.ASYNC_COPY_WAIT, Kind.BULK_WAIT, Kind.WGMMA_WAIT))
 
 
 def _named(rows: Int32s, same: bool, further: Array, mask: Bools) -> bool:
-    """Rows of accesses to other CTAs say how many ranks further the CTA of their first lane is; whether all rows are
-    the same then.
+    """Set the object of accesses to other CTAs: the relative rank of the first lane's target.
+
+    Returns whether all rows are equal.
     """
     by_warp = mask.reshape(-1, WARP)
     first, live = by_warp.argmax(axis=1), by_warp.any(axis=1)
@@ -548,7 +556,7 @@ def _named(rows: Int32s, same: bool, further: Array, mask: Bools) -> bool:
 
 
 def _once(lanes: Array, sources: Array, slots: Array | None) -> Bools:
-    """Which operations are the first of their lane with their source: a multicast has one for each CTA."""
+    """Which operations are the first of their lane with their source: a multicast has one operation per CTA."""
     if slots is None or len(lanes) < 2 or (lanes[1:] != lanes[:-1]).all():
         return np.ones(len(lanes), bool)
     table = np.column_stack([lanes, sources])

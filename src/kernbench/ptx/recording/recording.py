@@ -1,12 +1,13 @@
-"""The recording of a launch: what each warp executed and what its accesses were like, in NumPy columns.
+"""The recording of a launch: what each warp executed, and the properties of its accesses, in NumPy columns.
 
-It holds nothing of a machine but the architecture that the PTX is for, so that it is timed for many machines. Addresses
-are not kept: of an access to memory there are the sectors, lines and passes over the banks that it takes, and how long
-ago what it touches was touched before.
+It does not depend on a machine, except on the architecture of the PTX, so it can be timed for many machines. Addresses
+are not kept: an access has the number of sectors, lines and passes over the banks, and the reuse distance of what it
+touches.
 
-Warps that did the same are stored once, as a *trace*; CTAs whose warps have the same traces are of one *class*.
-Everything here is the same for every order in which the emulator may run the threads, where the kernel's own way does
-not depend on that order, but for the columns of reuse, which are those of the order that was run.
+Warps that did the same are stored once, as a *trace*; CTAs whose warps have the same traces are of the same *class*.
+
+Everything here is independent of the order in which the emulator runs threads, if the kernel's own control flow is. The
+exception are the reuse columns, which are those of the order that was run.
 """
 
 from dataclasses import dataclass
@@ -28,29 +29,30 @@ Float32s = NDArray[np.float32]
 SECTOR, LINE, BANK, BANKS = 32, 128, 4, 32
 # an event without an object or a phase
 NONE = -1
-# `object` of an mbarrier of another CTA of the cluster: how many ranks further (modulo the cluster's size), shifted
+# `object` of an mbarrier in another CTA of the cluster: its rank relative to the own one (modulo the cluster's size),
+# shifted by
 RANK_SHIFT = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instructions:
-    """The instructions of the kernel and of the functions it calls, in the order of the text, a row each.
+    """The instructions of the kernel and of the functions it calls, in textual order, a row each.
 
-    Those of a block follow each other: `block` never decreases. Waits for wgmma that a compiler left to the assembler
-    stand before the instruction that needs them, with its line.
+    Those of a block are consecutive: `block` never decreases. wgmma waits that a compiler left to ptxas are inserted
+    before the instruction that needs them, with its line.
     """
 
-    # line of the PTX text, from 1 on, and the text of the instruction there, without guard and semicolon
+    # line of the PTX text, from 1, and the text of the instruction, without guard and semicolon
     line: Int32s
     text: tuple[str, ...]
     # opcode and modifiers: "ld.global.v4.f32"
     opcode: tuple[str, ...]
-    # the PTX basic block, and the function that it belongs to
+    # its basic block and its function
     block: Int32s
     function: tuple[str, ...]
-    # what its events are; those of generic addresses are distinguished when they are recorded
+    # kind of its events; for generic addresses the space is determined when recording
     kind: UInt8s
-    # whether it has a guard
+    # whether it has a guard predicate
     guarded: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -66,8 +68,8 @@ class Instructions:
 class Traces:
     """What warps executed: trace t has the steps `start[t]` to `start[t + 1]`.
 
-    A step is a block that a warp ran with some of its lanes: lanes that part run one step after the other, each with
-    its own lanes, until they meet again. A loop that only waited for others has one turn, the one that succeeded.
+    A step is a basic block that a warp ran with some of its lanes: lanes that diverge run separate steps, each with its
+    own lanes, until they reconverge. A loop that only waited for others has one iteration, the successful one.
     """
 
     start: Int64s
@@ -82,36 +84,35 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Warp instructions that touch memory, order or an asynchronous unit, in the order of their warp.
+    """Warp instructions that access memory, synchronise or use an asynchronous unit, in the order of their warp.
 
-    An instruction whose guard holds in no lane has no event.
+    An instruction whose guard is false in all lanes has no event.
 
     | column | meaning |
     |---|---|
     | instruction | row of `Instructions` |
     | kind | `Kind` |
     | lanes | lanes that executed it |
-    | sectors, lines | distinct sectors of 32 bytes and lines of 128 bytes of global or local memory; of a bulk copy |
-    |   | those of all that it touches in global memory. Lines of an atomic of shared memory: its passes over the |
-    |   | banks if lanes that want the same word count once |
-    | wavefronts | passes over the banks of shared memory (ld, st, atom, ldmatrix, stmatrix, cp.async); of an atomic |
-    |   | of global memory the most lanes that want one word of a sector, all its sectors together |
-    | bytes | of all lanes: moved by an access, by a bulk copy (what the barrier counts, for each CTA that gets it), |
-    |   | announced by an expect, read of A and B in the shared memory of each SM by a tcgen05.mma |
-    | object | number of the barrier; of an mbarrier its byte in shared memory, with how many ranks further its CTA is |
-    |   | in the cluster << `RANK_SHIFT`; of a bulk load the mbarrier it completes on; of an access to shared memory |
-    |   | of another CTA how many ranks further that of its first lane is << `RANK_SHIFT`; of a tcgen05.mma |
-    |   | M << 16 | N; -1: none |
-    | phase | the completion of the object, from 0 on, that it contributes to, or that it waited for. Commits and what |
-    |   | joins a group: the number of the group, from 0 on, in this warp. Waits for groups: how many groups of this |
-    |   | warp must have completed. tcgen05.mma: the address of D. nanosleep: nanoseconds. -1: none, or nothing had to |
-    |   | be waited for |
-    | spun | turns of a loop that only waited, before this event, that are not recorded |
-    | first, other, own | of `sectors`, on average over all warps that have the trace: never touched before in the |
-    |   | launch; touched before, last by other CTAs or longer ago than `OWN_REACH` by this one; touched by this CTA |
-    | other_distance | log2 of the bytes that all CTAs touched since then, on average over the sectors of `other` |
-    | own_distance | log2 of the bytes that the CTA touched since then, on average over the sectors of `own` |
-    | stored | of the sectors of a store or an atomic, on average: that the launch had stored to before |
+    | sectors, lines | distinct sectors of 32 bytes and lines of 128 bytes of global or local memory; for a bulk copy |
+    |   | all that it touches in global memory. Lines of a shared-memory atomic: its passes over the banks if |
+    |   | lanes that access the same word count once |
+    | wavefronts | passes over the banks of shared memory (ld, st, atom, ldmatrix, stmatrix, cp.async); for an atomic |
+    |   | on global memory the most lanes on one word of a sector, summed over its sectors |
+    | bytes | of all lanes: moved by an access or by a bulk copy (as the mbarrier counts them, for each CTA), |
+    |   | announced by an expect, or read of A and B from the shared memory of each SM by a tcgen05.mma |
+    | object | number of a barrier. mbarrier: its offset in shared memory, plus the rank of its CTA relative to the |
+    |   | own one << `RANK_SHIFT`. Bulk load: the mbarrier it completes on. Access to another CTA's shared memory: |
+    |   | the relative rank of the first lane's target << `RANK_SHIFT`. tcgen05.mma: M << 16 | N. -1: none |
+    | phase | the completion of the object, from 0, that it contributes to, or that it waited for. Commits and |
+    |   | members of a group: the number of the group, from 0, in this warp. Waits for groups: how many groups of |
+    |   | this warp must have completed. tcgen05.mma: the address of D. nanosleep: nanoseconds. -1: none, or |
+    |   | nothing to wait for |
+    | spun | iterations of a loop that only waited, before this event, that are not recorded |
+    | first, other, own | of `sectors`, the mean over all warps of the trace: never touched before in the launch; |
+    |   | touched before, last by other CTAs or longer than `OWN_REACH` ago by this one; touched by this CTA |
+    | other_distance | log2 of the bytes that all CTAs touched since then, the mean over the sectors of `other` |
+    | own_distance | log2 of the bytes that the CTA touched since then, the mean over the sectors of `own` |
+    | stored | sectors of a store or an atomic that the launch had stored to before, the mean |
     """
 
     instruction: Int32s
@@ -136,7 +137,7 @@ class Events:
 
 
 class Event(NamedTuple):
-    """One event as a person reads it."""
+    """One event in readable form."""
 
     line: int
     opcode: str
@@ -151,7 +152,7 @@ class Event(NamedTuple):
     spun: int
 
 
-# bytes of its own accesses after which a CTA no longer knows that it touched a sector
+# reuse distance in bytes beyond which a CTA no longer remembers its own touch of a sector
 OWN_REACH = 1 << 18
 
 
@@ -159,18 +160,18 @@ OWN_REACH = 1 << 18
 class LaunchRecording:
     """What a launch did.
 
-    `cta_class[n]` is the class of CTA n (x fastest); `class_trace[c, w]` the trace of warp w of a CTA of class c. CTAs
-    of a cluster are `cluster` neighbours of the grid in each direction.
+    `cta_class[n]` is the class of CTA n (x fastest); `class_trace[c, w]` is the trace of warp w in CTAs of class c. A
+    cluster has `cluster` neighbouring CTAs of the grid in each direction.
     """
 
-    # the text of the module, the kernel's name in it, and the architecture that it is for
+    # the text of the module, the kernel's name in it, and its architecture
     text: str
     entry: str
     arch: str
     grid: Extent
     block: Extent
     cluster: Extent
-    # bytes of shared memory: that the module declares, and what the launch adds; of local memory of a thread
+    # bytes of shared memory declared by the module and added by the launch; bytes of local memory of a thread
     static_shared: int
     dynamic_shared: int
     local_bytes: int
@@ -179,8 +180,8 @@ class LaunchRecording:
     class_trace: Int32s
     traces: Traces
     events: Events
-    # how many waits of CTAs for each other through global memory follow one another at least; lines of the PTX at which
-    # warps wait for what others store to global memory, to shared memory, and for a clock
+    # the longest chain of waits between CTAs through global memory; lines of the PTX at which warps wait for stores of
+    # others to global memory, to shared memory, and for a clock
     handovers: int = 0
     waits: tuple[int, ...] = ()
     waits_in_shared: tuple[int, ...] = ()
@@ -194,17 +195,17 @@ class LaunchRecording:
 
     @property
     def ctas(self) -> int:
-        """CTAs of the grid."""
+        """Number of CTAs."""
         return len(self.cta_class)
 
     @property
     def classes(self) -> int:
-        """Classes of CTAs."""
+        """Number of classes of CTAs."""
         return len(self.class_trace)
 
     @property
     def warps(self) -> int:
-        """Warps of a CTA."""
+        """Warps per CTA."""
         return int(self.class_trace.shape[1])
 
     @property
@@ -221,12 +222,12 @@ class LaunchRecording:
         return sum(int(column.nbytes) for column in (*columns, self.cta_class, self.class_trace))
 
     def steps(self, cta_class: int, warp: int) -> range:
-        """The steps of a warp of a CTA of a class."""
+        """The steps of a warp in CTAs of a class."""
         trace = int(self.class_trace[cta_class, warp])
         return range(int(self.traces.start[trace]), int(self.traces.start[trace + 1]))
 
     def events_of(self, cta_class: int, warp: int) -> range:
-        """The events of a warp of a CTA of a class."""
+        """The events of a warp in CTAs of a class."""
         steps, first = self.steps(cta_class, warp), self.traces.first_event
         return range(int(first[steps.start]), int(first[steps.stop]))
 

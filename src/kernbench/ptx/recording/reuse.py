@@ -1,8 +1,8 @@
-"""How long ago sectors were touched before: by the same CTA, or by anybody in the launch.
+"""Reuse distances of sectors: since the last touch by the same CTA, or by any CTA of the launch.
 
-Each sector of global memory remembers how many sectors the launch had touched when it was last touched, and whether the
-launch has stored to it. What a CTA touched itself lies in a table of its own, with its own count: sectors that it
-touched longer than `OWN_REACH` bytes ago are dropped, as no cache of an SM would still have them.
+For each sector of global memory there is a time, the number of sectors that the launch had touched when it was last
+touched, and a flag for whether the launch has stored to it. A CTA's own touches are in a table of its own, with its own
+count. Sectors it touched longer than `OWN_REACH` bytes ago are dropped, as no L1 would still hold them.
 """
 
 from typing import NamedTuple
@@ -13,20 +13,20 @@ from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.recording.recording import OWN_REACH, SECTOR, Int32s
 
-# sectors of its own that a CTA remembers
+# sectors that a CTA remembers
 _REACH = OWN_REACH // SECTOR
 _FIRST_CAPACITY = 1 << 8
 _SPREAD = 0x9E3779B1
-# of what is remembered of a sector, the bit that says that it was stored to, and the others, which count touches
+# in the entry of a sector: the bit for "stored to", and the bits of its time
 _STORED, _TIMES = 1 << 31, (1 << 31) - 1
 
 
 class Touching(NamedTuple):
-    """What compiled surveys write: for each sector when it was touched last (0: never) and whether it was stored to;
-    the tables of CTAs.
+    """State of reuse tracking, as compiled surveys update it.
 
-    `keys` and `times` are hash tables, a row for each CTA of a batch; `used` and `clocks` how much of each is filled,
-    and how many sectors each CTA has touched. `clock` counts those of the launch.
+    `last` has the time of the last touch of each sector (0: never) and the stored bit; `clock` counts the launch's
+    touches. `keys` and `times` are hash tables, a row for each CTA of a batch; `used` is how full each is, and `clocks`
+    counts the touches of each CTA.
     """
 
     last: UInt32s
@@ -37,13 +37,13 @@ class Touching(NamedTuple):
     clocks: Int64s
 
 
-# the same as it is passed
+# the state as it is passed to compiled loops
 GivenTouching = tuple[UInt32s, Int64s, Int32s, UInt32s, Int64s, Int64s]
 
 
 @part
 def touching_of(given: GivenTouching) -> Touching:
-    """What is passed, by name."""
+    """The state of a tuple."""
     return Touching(given[0], given[1], given[2], given[3], given[4], given[5])
 
 
@@ -58,9 +58,9 @@ def _log2(value: Int) -> int:
 
 @part
 def touch(touching: Touching, sectors: Int64s, count: Int, cta: Int, cached: Flag, stores: Flag, reuse: Int32s) -> None:
-    """A CTA touches some sectors, or stores to them; the columns of `reuse` grow by what is known of them.
+    """A CTA touches some sectors, or stores to them; adds the result to the columns of `reuse`.
 
-    What does not go through the cache of an SM is not found there, and does not come there.
+    Accesses that bypass the cache of an SM (not `cached`) neither look up nor update the CTA's own table.
     """
     last, size = touching.last, len(touching.last)
     for i in range(count):
@@ -87,13 +87,13 @@ def touch(touching: Touching, sectors: Int64s, count: Int, cta: Int, cached: Fla
 
 @part
 def _slot(sector: Int, capacity: Int) -> Int:
-    """Where a sector is looked for first in a table."""
+    """The first slot of a sector in a hash table."""
     return ((sector * _SPREAD) >> 8) & (capacity - 1)
 
 
 @part
 def _touch_own(keys: Int32s, times: UInt32s, used: Int64s, clocks: Int64s, cta: Int, sector: Int) -> int:
-    """How many sectors ago a CTA touched this one, 0: not within its reach; and remember that it does now."""
+    """The distance in sectors to the CTA's last touch of this sector, 0 if beyond its reach; records the touch."""
     clocks[cta] += 1
     now, capacity = clocks[cta], len(keys)
     slot = _slot(sector, capacity)
@@ -108,7 +108,7 @@ def _touch_own(keys: Int32s, times: UInt32s, used: Int64s, clocks: Int64s, cta: 
 
 @kernel
 def _rebuild(keys: Int32s, times: UInt32s, used: Int64s, clocks: Int64s, new_keys: Int32s, new_times: UInt32s) -> None:
-    """Copy what CTAs still remember to new tables."""
+    """Copy the entries within reach to new tables."""
     capacity = new_keys.shape[1]
     for cta in range(keys.shape[0]):
         used[cta] = 0
@@ -123,24 +123,24 @@ def _rebuild(keys: Int32s, times: UInt32s, used: Int64s, clocks: Int64s, new_key
 
 
 class GlobalReuse:
-    """When each sector of global memory was touched last, of a whole launch."""
+    """The time of the last touch of each sector of global memory, for a whole launch."""
 
     def __init__(self) -> None:
         self.last: UInt32s = np.zeros(0, np.uint32)
         self.clock: Int64s = np.zeros(1, np.int64)
 
     def grow(self, nbytes: int) -> None:
-        """Global memory has so many bytes."""
+        """Global memory now has `nbytes` bytes."""
         sectors = -(-nbytes // SECTOR)
         if sectors > len(self.last):
-            # large arrays of zeros take memory where they are written
+            # large arrays of zeros take physical memory only where they are written
             grown = np.zeros(max(sectors, 2 * len(self.last)), np.uint32)
             grown[: len(self.last)] = self.last
             self.last = grown
 
 
 class BatchReuse:
-    """What each CTA of a batch touched."""
+    """The own touches of each CTA of a batch."""
 
     def __init__(self, whole: GlobalReuse, ctas: int):
         self._whole = whole
@@ -148,11 +148,11 @@ class BatchReuse:
         self._times: UInt32s = np.zeros((ctas, _FIRST_CAPACITY), np.uint32)
         self._used: Int64s = np.zeros(ctas, np.int64)
         self._clocks: Int64s = np.zeros(ctas, np.int64)
-        # how full the fullest table is at most
+        # upper bound of entries in the fullest table
         self._bound = 0
 
     def touching(self, memory: int, more: int) -> GivenTouching:
-        """The tables, with room for `more` sectors of each CTA; global memory has `memory` bytes."""
+        """The state, with room for `more` sectors of each CTA; global memory has `memory` bytes."""
         self._whole.grow(memory)
         self._bound += more
         if 4 * self._bound > 3 * self._keys.shape[1]:

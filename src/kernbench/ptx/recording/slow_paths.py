@@ -1,8 +1,8 @@
-"""Which divisions, reciprocals and roots leave the short way of their machine code.
+"""Which divisions, reciprocals and roots leave the fast path of their machine code.
 
-ptxas makes of `div.rn`, `rcp.rn` and `sqrt.rn` a few instructions that are right for ordinary numbers, and calls a
-routine where a lane has another one: 0, a number that is very small or very large, infinity. The conditions are those
-of the machine code (ptxas 13.0, sm_90), where they can be read.
+For `div.rn`, `rcp.rn` and `sqrt.rn` ptxas generates a few instructions that are correct for ordinary numbers, and calls
+a subroutine for others: 0, very small or very large numbers, infinity. The conditions are those of the machine code
+(ptxas 13.0, sm_90), where they can be read from it.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,13 +12,13 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, UInt32s, UInt64s
 
-# of the exponents of a numerator and a denominator, as they are stored, and of the first less the second: FCHK, as
-# read off the edges of one measurement of all pairs of exponents on an H200; not compared again pair by pair
+# limits on the biased exponents of numerator and denominator, and on their difference: the FCHK instruction, as read
+# off one measurement of all pairs of exponents on an H200; not compared again pair by pair
 _LEAST_NUMERATOR, _LEAST_DENOMINATOR, _MOST_DENOMINATOR, _LEAST_APART, _MOST_APART = 25, 2, 251, -124, 126
 
 
 def _words(values: Array, size: int) -> UInt32s:
-    """Numbers of f32 as their bits; of f64 the upper half."""
+    """The bits of f32 numbers; the upper half of f64."""
     if size == 4:
         return np.ascontiguousarray(values).view(np.uint32)
     wide: UInt64s = np.ascontiguousarray(values).view(np.uint64)
@@ -63,7 +63,7 @@ def _root_wide(of: Array) -> Bools:
     return found
 
 
-# by the opcode and the bytes of a number
+# by opcode and size of a number in bytes
 CONDITIONS: Mapping[tuple[str, int], Callable[..., Bools]] = {
     ("div", 4): _divided,
     ("div", 8): _divided_wide,
@@ -75,6 +75,6 @@ CONDITIONS: Mapping[tuple[str, int], Callable[..., Bools]] = {
 
 
 def leaves(opcode: str, size: int, operands: list[Array], count: int) -> Bools:
-    """Of `count` lanes those whose operands, numbers of so many bytes, make the machine code call its routine."""
+    """Which of `count` lanes have operands (of `size` bytes) for which the machine code calls its subroutine."""
     rows = [np.broadcast_to(np.asarray(one), count) for one in operands]
     return CONDITIONS[opcode, size](*rows)

@@ -1,7 +1,7 @@
-"""The store of a launch: traces that differ, what is known of their reuse, and which traces each CTA has.
+"""The store of a launch: distinct traces with their reuse data, and the traces of each CTA.
 
-Batches are added as they end. What they did is written out once for each warp that differs from all others, so that
-memory grows with what differs and not with the grid.
+Batches are added as they end. Only one of each group of equal warps is written out, so memory grows with the number of
+distinct warps and not with the grid.
 """
 
 import hashlib
@@ -22,17 +22,18 @@ from kernbench.ptx.recording.recording import Int32s
 from kernbench.ptx.recording.reuse import GlobalReuse
 from kernbench.ptx.recording.survey import COLUMNS, REUSE
 
-# bytes that a recording may take while it is made
+# memory limit in bytes while recording
 MOST_BYTES = 1 << 30
-# rows of warps that are written out together
+# number of rows that are written out together
 _TOGETHER = 1 << 21
 
 
 @dataclass(slots=True, eq=False)
 class Trace:
-    """What warps did: steps are block and lanes, events step, instruction, kind, lanes and data.
+    """What some warps did: steps (block, lanes) and events (step, instruction, kind, lanes, data).
 
-    `spun` are the turns dropped before each step, at most over all warps; `totals` of reuse are over all `warps`.
+    `spun` is the number of iterations dropped before each step, the maximum over the warps; `totals` of reuse are sums
+    over all `warps`.
     """
 
     steps: Int32s
@@ -43,13 +44,16 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Bytes allocated."""
         return sum(int(a.nbytes) for a in (self.steps, self.events, self.spun, self.totals))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Written:
-    """Warps written out: the trace of each, where its events begin in `kept`, and which event each has become."""
+    """Written-out warps.
+
+    The trace of each, where its events begin in `kept`, and the index of each event in the trace.
+    """
 
     traces: list[int]
     starts: Int64s
@@ -57,18 +61,18 @@ class _Written:
 
 
 class Store:
-    """What is recorded of one launch."""
+    """The data recorded for one launch."""
 
     def __init__(self, program: Program, most_bytes: int = MOST_BYTES):
         self.program = program
         self.reuse = GlobalReuse()
         self.handovers = Handovers(program)
         self.traces: list[Trace] = []
-        # traces of the warps of each CTA, by the CTA's number
+        # the CTA numbers and the traces of their warps, by batch
         self.ctas: list[tuple[Array, Int32s]] = []
         self._known: dict[bytes, int] = {}
         self._nbytes = 0
-        # of batches that run, how many bytes their logs take
+        # bytes of the logs of running batches
         self._logs: dict[int, int] = {}
         self._most = most_bytes
         watched = self.handovers.watched | self.handovers.meetings
@@ -81,7 +85,7 @@ class Store:
         self._groups = folding.group_table()
 
     def require(self, more: int) -> None:
-        """Raise where the recording needs more memory than it may take."""
+        """Raise an error if the recording exceeds its memory limit."""
         if self._nbytes + sum(self._logs.values()) + more > self._most:
             kernel, done = title(self.program.kernel.name), sum(len(numbers) for numbers, _ in self.ctas)
             raise MisuseError(
@@ -90,12 +94,12 @@ class Store:
             )
 
     def log_takes(self, batch: int, nbytes: int) -> None:
-        """The log of a batch that runs takes so many bytes."""
+        """Update the size of a running batch's log."""
         self._logs[batch] = nbytes
         self.require(0)
 
     def add(self, log: LogParts, warps: int, ctas: int, numbers: Array) -> None:
-        """What a batch did that has ended."""
+        """Add the log of a batch that has ended."""
         hashes: UInt64s = np.zeros((warps, 2), np.uint64)
         counts: Int64s = np.zeros((warps, 2), np.int64)
         folding.hash_warps(log.given(), hashes, counts)
@@ -123,7 +127,7 @@ class Store:
             found.totals += totals[begins[trace] : begins[trace] + len(found.events)]
 
     def _write_all(self, log: LogParts, warps: int, first: Int64s, counts: Int64s) -> _Written:
-        """Write out the warps `first`, which have `counts` rows and events each, some at a time."""
+        """Write out the warps `first`, which have `counts` rows and events each, a few at a time."""
         traces: list[int] = []
         starts = np.cumsum(counts[:, 1]) - counts[:, 1]
         kept: Int32s = np.full(int(counts[:, 1].sum()), -1, np.int32)
@@ -187,9 +191,9 @@ def _block_of(program: Program) -> Int32s:
 
 
 def _loops(program: Program) -> tuple[dict[int, int], UInt64s, Int64s]:
-    """The loops that may only wait, by their heads; for each block those that it lies in, and that it is the head of.
+    """Loops that may only wait, by head; for each block, the loops it is in (as bits) and the loop it is the head of.
 
-    What a loop calls lies in it.
+    Functions that may be called from a loop count as inside it.
     """
     loops = [block.wait_loop for block in program.blocks if block.wait_loop is not None and block.wait_loop.waits]
     inside: UInt64s = np.zeros(len(program.blocks), np.uint64)

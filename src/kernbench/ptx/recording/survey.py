@@ -1,7 +1,7 @@
-"""Compiled surveys of accesses: how many sectors, lines and passes over the banks each warp's access takes.
+"""Compiled surveys of accesses: the sectors, lines and passes over the banks of each warp's access.
 
-A survey writes a row for each warp of a window, in the columns below, and says whether all rows are the same; then the
-first row is theirs. Warps without an active lane do not count.
+A survey writes a row for each warp of a window, in the columns below, and returns whether all rows are the same; then
+only the first row is used. Warps without active lanes do not count.
 """
 
 import numpy as np
@@ -14,22 +14,22 @@ from kernbench.ptx.recording.reuse import GivenTouching, Touching, touch, touchi
 
 SECTORS, LINES, WAVEFRONTS, BYTES, OBJECT, PHASE = range(6)
 COLUMNS = 6
-# columns of reuse: sectors touched by this CTA and by others before, the sums of log2 of their distances, and of stores
-# those that were stored to before
+# columns of reuse: sectors touched before by this CTA, and by others; the sums of log2 of their distances; sectors of
+# stores that were stored to before
 OWN, OTHER, OWN_SUM, OTHER_SUM, STORED = range(5)
 REUSE = 5
-# how lanes that want the same bytes of shared memory are served
+# how shared-memory accesses are served: see `survey_shared`
 APART, PAIRED, SERIAL = range(3)
-# what is done to global memory: lanes that add to one word take turns
+# kinds of global accesses; atomics of several lanes on one word are serialised
 LOADS, STORES, ADDS = range(3)
-# addresses of the positions of a window, a constant that is added, and where the space begins
+# the lanes' addresses, a constant offset, and the base of the space
 Accessed = tuple[UInt64s, np.uint64, np.uint64]
-# things that are distinguished in one access: the words of 32 lanes with 32 bytes each, none aligned
+# most distinct items in one access: 32 lanes with 32 bytes each, unaligned
 _MOST = 512
 
 
 def new_scratch() -> Int64s:
-    """What surveys work with: two lists, and counts of banks."""
+    """Work space of surveys: two lists, and counts of banks."""
     return np.zeros((3, _MOST), np.int64)
 
 
@@ -55,7 +55,7 @@ def _fill(row: Int32s, sectors: Int, lines: Int, wavefronts: Int, nbytes: Int) -
 
 @part
 def _agrees(rows: Int32s, first: Int, row: Int) -> bool:
-    """Whether a row is the same as the first one."""
+    """Whether a row equals the first one."""
     for column in range(rows.shape[1]):  # noqa: SIM110 - compiled
         if rows[row, column] != rows[first, column]:
             return False
@@ -71,7 +71,7 @@ def _to_front(rows: Int32s, first: Int) -> None:
 
 @part
 def _sectors(accessed: Accessed, mask: Bools, warp: Int, nbytes: Int, scratch: Int64s) -> tuple[int, int, int]:
-    """The distinct sectors of a warp's access, which are listed, its distinct lines, and its active lanes."""
+    """Numbers of a warp's distinct sectors (listed in `scratch`), distinct lines, and active lanes."""
     addresses, offset, base = accessed
     lanes, found, highest, lines, highest_line = 0, 0, -1, 0, -1
     for lane in range(warp * WARP, (warp + 1) * WARP):
@@ -96,7 +96,7 @@ def _sectors(accessed: Accessed, mask: Bools, warp: Int, nbytes: Int, scratch: I
 
 @part
 def _rounds(accessed: Accessed, mask: Bools, warp: Int, nbytes: Int, sectors: Int, scratch: Int64s) -> int:
-    """Of an atomic: for each listed sector the most lanes that want one word of it, all sectors together."""
+    """The rounds of an atomic: the most lanes on one word of a sector, summed over the listed sectors."""
     addresses, offset, base = accessed
     rounds = 0
     for i in range(sectors):
@@ -128,9 +128,9 @@ def survey_global(
     reuse: Int32s,
     scratch: Int64s,
 ) -> tuple[bool, bool]:
-    """Accesses to global memory, by warps of `ctas`; whether all rows are the same, and all rows of reuse.
+    """Survey global accesses by warps of `ctas`; returns whether all rows are equal, and all rows of reuse.
 
-    Of atomics, whose `act` is ADDS, rounds in which lanes of one word take turns stand where passes over banks do.
+    For atomics (`act` is ADDS) the wavefronts are the rounds in which lanes of one word are serialised.
     """
     touching, serial, stores = touching_of(given), act == ADDS, act != LOADS
     first, same, alike = -1, True, True
@@ -157,7 +157,7 @@ def survey_global(
 def _passes(
     accessed: Accessed, mask: Bools, lane: Int, count: Int, nbytes: Int, serial: Flag, scratch: Int64s
 ) -> tuple[int, int]:
-    """The passes over the banks that `count` lanes from a lane on need, and how many of them are active."""
+    """The passes over the banks for `count` lanes from `lane` on, and the number of active lanes among them."""
     addresses, offset, base = accessed
     lanes, found, highest, most = 0, 0, -1, 0
     for bank in range(BANKS):
@@ -181,7 +181,7 @@ def _passes(
 
 @part
 def _in_pairs(accessed: Accessed, mask: Bools, lane: Int, count: Int) -> bool:
-    """Whether each of `count` lanes wants what its neighbour does, or each what the next but one does."""
+    """Whether each of `count` lanes accesses the same address as its neighbour, or as the next but one."""
     addresses = accessed[0]
     for apart in (1, 2):
         equal = True
@@ -201,11 +201,11 @@ def _in_pairs(accessed: Accessed, mask: Bools, lane: Int, count: Int) -> bool:
 def survey_shared(
     accessed: Accessed, mask: Bools, nbytes: int, most_lanes: int, act: int, rows: Int32s, scratch: Int64s
 ) -> bool:
-    """Accesses to shared memory: passes over the banks, each for as many lanes as 128 bytes serve.
+    """Survey shared accesses: passes over the banks, each for as many lanes as 128 bytes serve.
 
-    Lanes that want the same word share it, but for atomics, whose `act` is SERIAL; passes as if they did, too, stand
-    where lines of global memory do. Of loads, whose act is PAIRED, twice as many lanes are served at once where lanes
-    want the same in pairs, as was measured. Of each warp the first `most_lanes` lanes give addresses.
+    Lanes that access the same word share it. For atomics (`act` is SERIAL) they do not; the passes as if they did are
+    stored as lines. For loads (PAIRED) twice as many lanes are served at once if lanes access the same address in
+    pairs, as measured. The first `most_lanes` lanes of each warp supply addresses.
     """
     together = min(WARP, max(1, 4 * WARP // nbytes))
     serial = act == SERIAL
@@ -237,7 +237,10 @@ def survey_shared(
 
 @kernel
 def survey_local(accessed: Accessed, mask: Bools, nbytes: int, rows: Int32s, scratch: Int64s) -> bool:
-    """Accesses to local memory, which interleaves the lanes of a warp word by word: a line holds a word of each."""
+    """Survey local accesses. Local memory interleaves the lanes of a warp word by word.
+
+    A line has a word of each lane.
+    """
     addresses, offset, base = accessed
     first, same = -1, True
     for warp in range(len(rows)):
@@ -273,7 +276,7 @@ def _add_range(
     start: Int, length: Int, before: Int, cta: Int, stores: Flag, touching: Touching, row: Int32s, reuse: Int32s,
     scratch: Int64s,
 ) -> Int:  # fmt: skip
-    """Add the sectors of a range behind the sector `before` to a row; gives the last sector."""
+    """Add the sectors of a range, after sector `before`, to a row; returns the last sector."""
     first, last = start >> 5, (start + length - 1) >> 5
     first += first == before
     if length <= 0 or last < first:
@@ -296,7 +299,7 @@ def survey_ranges(
     starts: Int64s, lengths: Int64s, ctas: Int64s, stores: bool, given: GivenTouching, rows: Int32s, reuse: Int32s,
     scratch: Int64s,
 ) -> None:  # fmt: skip
-    """Bulk copies: the sectors and lines of a range of bytes each, added to the row of each."""
+    """Survey bulk copies: add the sectors and lines of each range of bytes to its row."""
     touching = touching_of(given)
     for op in range(len(starts)):
         _add_range(starts[op], lengths[op], -1, ctas[op], stores, touching, rows[op], reuse[op], scratch)
@@ -315,9 +318,9 @@ def survey_boxes(
     reuse: Int32s,
     scratch: Int64s,
 ) -> None:
-    """Copies of boxes of a tensor: the rows of each box that lie inside the tensor, one after the other.
+    """Survey copies of tensor boxes: the rows of each box that are inside the tensor, in order.
 
-    `shape` has sizes, byte strides, elements copied and element strides of each dimension, the innermost first.
+    `shape` has size, byte stride, copied elements and element stride of each dimension, innermost first.
     """
     touching, rank = touching_of(given), shape.shape[1]
     outer, index = 1, scratch[1]
@@ -343,7 +346,7 @@ def survey_boxes(
 
 @part
 def _advance(index: Int64s, shape: Int64s) -> None:
-    """The next row of a box."""
+    """Advance to the next row of a box."""
     for dimension in range(1, shape.shape[1]):
         index[dimension] += 1
         if index[dimension] < shape[2, dimension]:
