@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-# characters of a text that somebody's error says
-_LONGEST = 2000
+# characters that a finding shows of what a kernel's error says
+SHOWN_OF_KERNELS = 2000
 
 
 class KernbenchError(Exception):
@@ -50,8 +50,10 @@ class KernelError(KernbenchError):
         return f"{place}{self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
-def said(error: BaseException) -> str:
-    """What an error is, and what it says; also of one that raises another error when it is asked."""
+def said(error: BaseException, most: int | None = None) -> str:
+    """What an error is, and what it says, in at most so many characters; also of one that raises another error when it
+    is asked.
+    """
     name = type(error).__name__
     try:
         text = str(error)
@@ -59,8 +61,8 @@ def said(error: BaseException) -> str:
         raise
     except BaseException as another:
         return f"{name}, which cannot say why: its __str__ raises {type(another).__name__}"
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}... ({len(text):,} characters in all)"
+    if most is not None and len(text) > most:
+        text = f"{text[:most]}... ({len(text):,} characters in all)"
     return f"{name}: {text}" if text else name
 
 

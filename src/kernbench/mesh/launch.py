@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit
 
-from kernbench.common.errors import KernbenchError, KernelError, said, was_raised_by_kernel
+from kernbench.common.errors import SHOWN_OF_KERNELS, KernbenchError, KernelError, said, was_raised_by_kernel
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.machine import Machine
@@ -257,7 +257,7 @@ class Launch:
             if context.core.watch.may_have_caused(error):
                 context.core.folded_wrongly = True
             _report_caught(port, context)
-            message = said(error)
+            message = said(error, SHOWN_OF_KERNELS)
             port.report("kernel-error", message, _remedy(error), self._raised_at(error))
             return State.FAILED
         return State.RETURNED

@@ -15,7 +15,7 @@ from greenlet import getcurrent, greenlet
 
 from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
-from kernbench.common.errors import KernbenchError, KernelError, MisuseError, said, unknown
+from kernbench.common.errors import SHOWN_OF_KERNELS, KernbenchError, KernelError, MisuseError, said, unknown
 from kernbench.npu.execution.dividing import Division, Limits
 from kernbench.npu.execution.execute import Executor, callers, kernel_place
 from kernbench.npu.execution.inside import stopping
@@ -440,4 +440,4 @@ def _diagnosis(error: BaseException) -> tuple[str, str, str]:
     if found is not None:
         known = [n for n in inspect.signature(getattr(Runtime, found["method"])).parameters if n != "self"]
         return "misuse", unknown(f"argument of rt.{found['method']}", found["name"], known), ""
-    return "kernel-error", said(error), "mend the orchestration's own code at this line"
+    return "kernel-error", said(error, SHOWN_OF_KERNELS), "mend the orchestration's own code at this line"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.errors import KernelError, MisuseError, said, unknown, was_raised_by_kernel
+from kernbench.common.errors import SHOWN_OF_KERNELS, KernelError, MisuseError, said, unknown, was_raised_by_kernel
 from kernbench.npu.core.transfers import KernelCore
 from kernbench.npu.execution.dividing import Division
 from kernbench.npu.execution.residency import Residency
@@ -396,7 +396,7 @@ def _diagnosis(error: BaseException, kernel: Callable[..., object]) -> tuple[str
         known = (*OPERATIONS, "tile", "alloc", "block_idx", "block_num", "sub_block_id", "tprint", "checkpoint")
         return "misuse", unknown("operation of a core", error.name, known), ""
     hint = f"mend the kernel's own code ({getattr(kernel, '__name__', kernel)}) at this line"
-    return "kernel-error", said(error), hint
+    return "kernel-error", said(error, SHOWN_OF_KERNELS), hint
 
 
 def bound(context: Context, task: Task, tensor: Tensor, direction: str, position: int) -> Tensor:
