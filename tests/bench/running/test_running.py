@@ -373,6 +373,11 @@ def test_a_file_takes_nothing_from_where_imports_are_looked_for(tmp_path, statem
         sys.path[:] = before
 
 
+def test_no_name_is_no_folder():
+    with pytest.raises(BenchError, match=r"unknown bench ''; known: .* A path to a .py file works as well"):
+        find("")
+
+
 def test_what_check_takes_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(

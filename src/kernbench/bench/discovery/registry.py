@@ -35,7 +35,7 @@ def find(name_or_path: str) -> Bench:
     meant = Path(name_or_path).with_suffix(".py") if Path(name_or_path).name else Path()
     if meant.is_file():
         raise BenchError(f"there is no bench {name_or_path!r}, but a file {meant}: name the file")
-    if Path(name_or_path).is_dir():
+    if name_or_path and Path(name_or_path).is_dir():
         raise BenchError(_folder(name_or_path))
     raise BenchError(unknown("bench", name_or_path, known()) + " A path to a .py file works as well.")
 
