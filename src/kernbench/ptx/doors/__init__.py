@@ -1,1 +1,1 @@
-"""How other people's programs come in: their memory, their launches and their front ends, on the emulated GPU."""
+"""How user programs run on the emulated GPU: their memory, their launches and their front ends."""

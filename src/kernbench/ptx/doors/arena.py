@@ -1,8 +1,8 @@
-"""Global memory at the addresses of this process: what a kernel is passed is where the host finds the bytes.
+"""Global memory mapped into this process: a device address is also a host address.
 
-The arena of an ordinary emulated device is an array somewhere, and addresses count from a constant of the emulator.
-Here the array is mapped at that very address, once in a process. So pointers that a program keeps in its own tables
-hold on the device as well, and the host reads results without a copy.
+On an ordinary emulated device, global memory is a NumPy array, and addresses start at a constant of the emulator. Here
+the array is mapped at that very address, once per process. So pointers in a program's own tables are valid on the
+device as well, and the host reads results without a copy.
 """
 
 import ctypes
@@ -24,54 +24,55 @@ from kernbench.ptx.emulator.memory.arena import (
 )
 from kernbench.ptx.emulator.memory.pages.mapping import Templates, bytes_at, give_up, reserve
 
-# what memory that nobody wrote holds: a NaN in every float format, and rare as a number
+# content of unwritten memory: a NaN in every float format, and rare as a number
 POISON_WORD = 0xFFE7FFB3
 POISON = np.frombuffer(POISON_WORD.to_bytes(4, "little"), np.uint8)
-# from here on memory costs only what is touched
+# from this size on, memory is allocated on touch
 LARGE = 64 << 20
 _ALIGNMENT = 256
 _WINDOWS = tuple(1 << bits for bits in (40, 38, 36, 34, 32))
-# addresses that belong to nobody between small arrays: they take no memory, and what leaves an array falls there
+# unused addresses between small arrays: they take no memory, and out-of-bounds accesses fall there
 _LEAST_GAP = 1 << 16
 _QUARANTINE_BYTES = 32 << 20
 _QUARANTINE_COUNT = 512
-# what ended long ago keeps its pages up to here, which is faster where it is soon used again. The system gets the rest,
-# but for small ones: each that is given back is a mapping of its own, of which a process has some ten thousand
+# freed allocations keep their pages up to this many bytes, which is faster if they are soon reused. The rest is given
+# back to the system, except small ones: each range given back is a mapping of its own, and a process may have only some
+# ten thousand
 _SPARE_BYTES = 128 << 20
 _WORTH_GIVING = 1 << 20
 
 
-# poison to copy from: for small arrays a call of C takes a tenth of what NumPy takes
+# a source of poison for memmove, which for small arrays takes a tenth of the time of NumPy
 _POISONED = np.full(1 << 14, POISON_WORD, np.uint32)
 _POISON_ADDRESS = _POISONED.ctypes.data
 
 
 def poison(memory: Any) -> None:
-    """Fill bytes with what unwritten memory holds; they begin at a multiple of four."""
+    """Fill memory with poison; it must start at a multiple of four."""
     whole = memory.size // 4 * 4
     memory[:whole].view(np.uint32)[...] = POISON_WORD
     memory[whole:] = POISON[: memory.size - whole]
 
 
 def _slot(nbytes: int) -> int:
-    """Bytes of addresses that an allocation takes, so that few sizes have to be kept apart."""
+    """The size of an allocation's slot; sizes are rounded up so that few size classes exist."""
     rounded = max(_ALIGNMENT, nbytes)
     power = 1 << (rounded - 1).bit_length()
     return power // 4 * 3 if rounded <= power // 4 * 3 and power >= 4 * _ALIGNMENT else power
 
 
 class MappedArena(Arena):
-    """All global memory of this process's emulated devices; there is one, as there is one address space."""
+    """The global memory of all emulated devices of this process; there is one, as there is one address space."""
 
     def __init__(self, file: int | None = None) -> None:
-        # what holds the bytes, where another process shares them
+        # the file behind the memory, if another process shares it
         self._file = file
         self.private = file is None
         self._templates = Templates()
-        # slots whose allocations were freed long ago, by their bytes
+        # free slots by size class
         self._slots: dict[int, list[Allocation]] = {}
         self._slot_bytes: dict[int, int] = {}
-        # bytes of slots that may be in memory, and by offset those of each
+        # bytes of free slots that may still have pages; and by offset those of each
         self.spare_bytes = 0
         self._spare: dict[int, int] = {}
         super().__init__(limit=1 << 62)
@@ -89,9 +90,9 @@ class MappedArena(Arena):
         self.capacity = size
 
     def allocate(self, nbytes: int, name: str = "", space: str = "global", data: Any = None) -> Allocation:
-        """Fresh memory, holding `data` (bytes of exactly that size, or 0) or poison.
+        """Fresh memory, filled with `data` (bytes of exactly that size, or 0) or poison.
 
-        Memory of `LARGE` bytes or more that is not given data holds zeros instead of poison, and takes no room.
+        Memory of `LARGE` bytes or more without data contains zeros instead of poison, and is allocated on touch.
         """
         allocation = self._taken(nbytes, name, space)
         if nbytes >= LARGE and (data is None or isinstance(data, int)):
@@ -105,14 +106,14 @@ class MappedArena(Arena):
         return allocation
 
     def copied(self, source: int, nbytes: int, name: str) -> Allocation:
-        """Fresh memory with the bytes at an address of this process."""
+        """Fresh memory with a copy of the bytes at a host address."""
         allocation = self._taken(nbytes, name, "global")
         ctypes.memmove(allocation.address, source, nbytes)
         self._give_state(allocation, WRITTEN)
         return allocation
 
     def _taken(self, nbytes: int, name: str, space: str) -> Allocation:
-        """Addresses for an allocation, whose bytes and states mean nothing yet."""
+        """Addresses for an allocation; its content and states are not set yet."""
         slot = _slot(nbytes)
         free = self._slots.get(slot)
         allocation = self._again(free.pop(), nbytes) if free else self._extend(slot)
@@ -134,31 +135,34 @@ class MappedArena(Arena):
             poison(self.contents(allocation))
 
     def _give_state(self, allocation: Allocation, state: int) -> None:
-        """Give all bytes of an allocation one state; of a large one the states take no room until they change."""
+        """Set the state of all bytes.
+
+        For a large allocation by remapping, which takes no memory until states change.
+        """
         if allocation.nbytes >= LARGE:
             self.fill_state(allocation, state)
         else:
             ctypes.memset(self._state_address + allocation.offset, state, allocation.nbytes)
 
     def _spread(self, allocation: Allocation, state: int) -> None:
-        """Zeros in one state, which take memory page by page when they are written."""
+        """Make an allocation zeros of one state, allocated on touch."""
         allocation.sparse = True
         self._blank(allocation)
         self.fill_state(allocation, state | TRACKED)
 
     def _blank(self, allocation: Allocation) -> None:
-        """Zeros that take no room."""
+        """Replace the content by zeros without pages."""
         if self._file is None:
             self._templates.fill(allocation.address, allocation.nbytes, 0)
         else:
             give_up(allocation.address, allocation.nbytes)
 
     def fill_state(self, allocation: Allocation, state: int) -> None:
-        """Give all bytes of a large allocation one state, at the cost of a few mappings."""
+        """Set the state of all bytes of a large allocation, with a few mappings."""
         self._templates.fill(self._state_address + allocation.offset, allocation.nbytes, state)
 
     def _again(self, old: Allocation, nbytes: int) -> Allocation:
-        """Memory at the addresses of an allocation that ended long ago."""
+        """Reuse the slot of a freed allocation."""
         spare = self._spare.pop(old.offset, 0)
         self.spare_bytes -= spare
         if spare:
@@ -170,7 +174,7 @@ class MappedArena(Arena):
         return made
 
     def free(self, allocation: Allocation) -> None:
-        """End an allocation's life; its addresses are remembered as freed for a while."""
+        """Free an allocation; its addresses stay marked as freed for a while (quarantine)."""
         allocation.live = False
         self.live_bytes -= allocation.nbytes
         if allocation.sparse:
@@ -187,7 +191,7 @@ class MappedArena(Arena):
             self._retire(oldest)
 
     def _retire(self, old: Allocation) -> None:
-        """Let an allocation that ended long ago be used again; of large ones only some keep their pages until then."""
+        """End the quarantine of a freed allocation; only some large ones keep their pages until they are reused."""
         if not old.sparse and (old.nbytes < _WORTH_GIVING or self.spare_bytes + old.nbytes <= _SPARE_BYTES):
             self._spare[old.offset] = old.nbytes
             self.spare_bytes += old.nbytes
@@ -204,7 +208,7 @@ _NO_WINDOW = (
 
 
 def _window(file: int | None) -> tuple[int, int]:
-    """Reserve the addresses of the device's memory, as many as there are, and as many for the state of each byte."""
+    """Reserve the addresses of device memory, as many as the system permits, and as many for the state of each byte."""
     for size in _WINDOWS:
         found = reserve(size, GLOBAL_BASE, file)
         if found is None:

@@ -1,7 +1,7 @@
-"""CUDA C++ to PTX: by the nvcc that is there, else by NVRTC, the compiler as a library, which pip packages have.
+"""CUDA C++ to PTX: with nvcc if installed, else with NVRTC, the compiler library in pip packages.
 
-A template is compiled where something uses it: the kernel that is asked for is named in a line behind the source, and
-the compiler says which symbol it has, as people write template arguments in many ways.
+A template is compiled only where it is used. So a line that names the requested kernel is appended to the source, and
+the compiler reports its symbol: template arguments can be spelled in many ways.
 """
 
 import ctypes
@@ -22,24 +22,24 @@ _NONE = (
     "no compiler for CUDA C++ was found: put nvcc on PATH (or name its toolkit in CUDA_HOME), or install NVRTC with "
     "pip install nvidia-cuda-nvrtc"
 )
-# a variable of the device that holds the address of the kernel that is asked for
+# a device variable with the address of the requested kernel
 _VARIABLE = "kernbench_kernel"
 _ADDRESS = re.compile(rf"^.*\b{_VARIABLE} = (\S+);\n?", re.MULTILINE)
-# what a compiler says of a name that it does not know, and of a file
+# compiler errors for an unknown name, and for a missing file
 _UNKNOWN_NAME = re.compile(r"identifier \"(\w+)\" is undefined|has no member \"(\w+)\"")
 _NO_FILE = re.compile(r"(\S+): No such file or directory|cannot open source file \"([^\"]+)\"")
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """PTX, and the kernel that was asked for: its symbol where the compiler was asked for that, else the name given."""
+    """PTX, and the requested kernel: its symbol if the compiler reported one, else the given name."""
 
     text: str
     kernel: str
 
 
 def compile_to_ptx(file: Path, arch: str, kernel: str = "", options: Sequence[str] = ()) -> Compiled:
-    """The PTX of a file, with source lines; `kernel` may be a template with its arguments: softmax<float, 256>."""
+    """The PTX of a file, with source lines; `kernel` may be a template with arguments: softmax<float, 256>."""
     if not file.is_file():
         raise BenchError(f"{file}: there is no such file")
     nvcc = find_nvcc()
@@ -52,7 +52,7 @@ def compile_to_ptx(file: Path, arch: str, kernel: str = "", options: Sequence[st
 
 
 def find_nvcc() -> str | None:
-    """The compiler's path, if it is there."""
+    """The path of nvcc, None if not installed."""
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     return shutil.which("nvcc") or next(
         filter(None, (shutil.which(f"{home}/bin/nvcc") for home in homes if home)), None
@@ -60,7 +60,7 @@ def find_nvcc() -> str | None:
 
 
 def find_nvrtc() -> Path | None:
-    """The library's path, in the packages of this Python."""
+    """The path of NVRTC in the packages of this Python."""
     roots = [Path(entry) / "nvidia" for entry in sys.path if entry]
     found = [path for root in roots for path in root.glob("*/lib/libnvrtc.so.*") if "builtins" not in path.name]
     return max(found, default=None)
@@ -71,7 +71,7 @@ def _virtual(arch: str) -> str:
 
 
 def _remedy(said: str, kernel: str) -> str:
-    """What a person can do about what a compiler said, where that is known."""
+    """A hint on how to fix a compiler error, if it is a known one."""
     name, missing = _UNKNOWN_NAME.search(said), _NO_FILE.search(said)
     if missing is not None:
         return f"\nwhere {missing[1] or missing[2]} lies is said with --option -IFOLDER"
@@ -103,7 +103,7 @@ def _by_nvcc(nvcc: str, file: Path, arch: str, kernel: str, options: Sequence[st
 
 
 class _Nvrtc:
-    """Calls of the library; an error is raised with what the compiler said."""
+    """Calls of NVRTC; an error is raised with the compiler's log."""
 
     def __init__(self, path: Path, file: Path):
         self._library, self._file = ctypes.CDLL(str(path)), file

@@ -23,13 +23,13 @@ from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
 from kernbench.safety.jobs import wanted_jobs
 
-# of a launch that is run again to be compared: time alone ends it
+# step limit of a launch that is rerun for comparison: it is limited by time alone
 _STEPS = 1 << 40
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """A kernel and what it is launched with; `parameters` are the bytes of each, `names` those of arrays by address."""
+    """A kernel with its launch arguments; `parameters` are the bytes of each, `names` those of arrays by address."""
 
     kernel: Kernel
     grid: Any
@@ -41,16 +41,16 @@ class LaunchRequest:
 
     @cached_property
     def shape(self) -> tuple[Extent, Extent, Extent]:
-        """Grid, block and cluster, held to what the kernel demands; `MisuseError` where they do not fit."""
+        """Grid, block and cluster, checked against the kernel's requirements; raises `MisuseError`."""
         return launch_shape(self.grid, self.block, self.cluster, self.kernel)
 
 
 @dataclass(frozen=True)
 class RunSetting:
-    """How a launch is run; of `blocks` (numbers, x fastest) the clusters are run, without them all.
+    """How a launch is run.
 
-    `progress` is called with how many blocks have ended. With `record` the run has a recording, for its time. With
-    `exact`, `wgmma` adds as an H200 does.
+    With `blocks` (numbers, x fastest) only the clusters of these blocks run. `progress` is called with the number of
+    ended blocks. With `record` the run gets a recording, for timing. With `exact`, `wgmma` accumulates as an H200 does.
     """
 
     checks: bool = True
@@ -73,7 +73,7 @@ class DoorDevice(EmulatedDevice):
         return self.memory.arena, self.memory.parameters
 
     def close(self) -> None:
-        """Forget programs, and give back the variables of modules."""
+        """Forget programs, and free the variables of modules."""
         for _, loaded in self._modules.values():
             for allocation in loaded.allocations.values():
                 if allocation.live:
@@ -81,7 +81,7 @@ class DoorDevice(EmulatedDevice):
         self._reset()
 
     def variables(self, module: Module) -> dict[str, Allocation]:
-        """The global and constant variables of a module, which is loaded if it is not yet."""
+        """The global and constant variables of a module, which is loaded on first use."""
         known = self._modules.get(id(module))
         if known is None:
             check_valid(module)
@@ -89,7 +89,7 @@ class DoorDevice(EmulatedDevice):
         return known[1].allocations
 
     def run(self, request: LaunchRequest, how: RunSetting) -> Run:
-        """Run a launch; the memory it finds and leaves is the process's."""
+        """Run a launch on the memory of the process."""
         kernel, shape = request.kernel, request.shape
         _check_parameters(kernel, request.parameters)
         clustered = shape[2] != (1, 1, 1)
@@ -118,7 +118,7 @@ class DoorDevice(EmulatedDevice):
         return run
 
     def run_bytes(self, kernel: Kernel, launch: BytesLaunch, exact: bool) -> BytesLeft:
-        """Run a launch that is given as bytes, with a kernel that may be another one; nothing is checked.
+        """Run a launch given as bytes, with a kernel that may have been modified; nothing is checked.
 
         Memory is left as the launch leaves it; the kernel's module is forgotten.
         """
@@ -140,14 +140,14 @@ class DoorDevice(EmulatedDevice):
             self.forget(kernel.module)
 
     def check_bytes(self, kernel: Kernel, launch: BytesLaunch) -> Run:
-        """Run a launch that is given as bytes with all checks; memory and module as by `run_bytes`."""
+        """Run a launch given as bytes with all checks; memory and module as for `run_bytes`."""
         try:
             return self._run_as_given(kernel, launch, [], exact=True, checks=True)
         finally:
             self.forget(kernel.module)
 
     def _run_as_given(self, kernel: Kernel, launch: BytesLaunch, more: list[bytes], exact: bool, checks: bool) -> Run:
-        """Put the memory of a launch where it was, and run it; `more` are further parameters."""
+        """Restore the memory of a launch at its addresses, and run it; `more` are further parameters."""
         variables = self.variables(kernel.module)
         for address, data in launch.memory:
             self.memory.view(address, data.nbytes)[...] = data
@@ -161,7 +161,7 @@ class DoorDevice(EmulatedDevice):
         return self.run(request, RunSetting(checks=checks, budget=budget, exact=exact))
 
     def forget(self, module: Module) -> None:
-        """Give back what is kept of a module that is not launched any more."""
+        """Free what is kept for a module that is no longer launched."""
         known = self._modules.pop(id(module), None)
         for allocation in known[1].allocations.values() if known is not None else ():
             if allocation.live:
@@ -169,27 +169,27 @@ class DoorDevice(EmulatedDevice):
         self._programs = {key: kept for key, kept in self._programs.items() if kept[0].module is not module}
 
     def declared_shared(self, kernel: Kernel) -> int:
-        """Bytes of shared memory that a kernel declares, whatever it is launched with."""
+        """Bytes of shared memory that a kernel declares."""
         return self._program(kernel, False).declared_shared
 
     def instructions(self, request: LaunchRequest) -> int:
-        """How many instructions the program of a launch has, without repetition."""
+        """Static number of instructions of a launch's program."""
         return len(self._program(request.kernel, request.shape[2] != (1, 1, 1)).sites)
 
     def _array_names(self, request: LaunchRequest) -> dict[int, str]:
-        """Names of allocations by their first address: what is passed points somewhere into them."""
+        """Names of allocations by their first address: arguments may point anywhere into them."""
         names: dict[int, str] = {}
         for address, name in request.names.items():
             held = self._arena.holding(self._arena.real(address))
             if held is not None:
                 names.setdefault(held.address, name)
         if request.names.get(0):
-            # what is empty has no address
+            # an empty array has no address
             names[0] = request.names[0]
         return names
 
     def _untrack(self) -> None:
-        """A launch was interrupted: nothing is watched for races any more."""
+        """A launch was interrupted: stop tracking races."""
         for allocation in self._arena.allocations():
             if not allocation.sparse:
                 self._arena.states(allocation)[...] &= ~np.uint8(TRACKED)

@@ -1,7 +1,7 @@
-"""How long a launch will take here: the least of it before it begins, and what its first blocks took once they ended.
+"""Forecasts how long a launch will take here: a lower bound before it starts, then from its first blocks.
 
-Before a launch nobody knows how often its loops go round, so that each instruction counts once: a launch that is too
-long even so is refused before it has changed anything. Of the others the first blocks show what a block takes.
+Before a launch the iteration counts of its loops are unknown, so each instruction counts once: a launch that is too
+long even so is refused before it has changed anything. For other launches the first blocks show how long a block takes.
 """
 
 import os
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from kernbench.common.compiled import seconds_compiling
 from kernbench.common.errors import KernbenchError
 
-# instructions of threads that the emulator runs in a second where many threads run together; fewer run slower
+# thread instructions per second of the emulator if many threads run together; fewer run slower
 _CHECKED_RATE, _UNCHECKED_RATE = 2e7, 1e8
-# how many times what a launch may take it must be foreseen to take before it is given up
+# a launch is given up if its forecast exceeds its limit by this factor
 _FAR = 10
-# seconds after which the blocks that have ended are looked at: what is done once for a kernel takes some of them
+# seconds before the ended blocks are used for a forecast: one-time work for the kernel takes some of them
 _LOOK = 2.0
 
 
@@ -24,19 +24,19 @@ class LaunchRefusedError(KernbenchError):
 
 
 def clock() -> float:
-    """Seconds, but for those in which loops of the emulator itself were compiled."""
+    """Seconds, except those spent on compiling the emulator's own loops."""
     return time.monotonic() - seconds_compiling()
 
 
 def cpu_clock() -> float:
-    """Seconds that processors worked for this process, and for the workers of launches that have ended."""
+    """CPU seconds of this process, and of the workers of ended launches."""
     children = os.times()
     return time.process_time() + children.children_user + children.children_system
 
 
 @dataclass
 class Forecast:
-    """The blocks and threads of a launch, and the seconds that it may take."""
+    """The blocks and threads of a launch, and the seconds it may take."""
 
     title: str
     blocks: int
@@ -46,7 +46,7 @@ class Forecast:
     _began: float = field(default_factory=clock)
 
     def before(self, instructions: int) -> None:
-        """Raise where a launch is far too long even if each thread ran each of the kernel's instructions once."""
+        """Raise an error if a launch is far too long even if each thread runs each instruction once."""
         seconds = self.blocks * self.threads * instructions / (_CHECKED_RATE if self.checked else _UNCHECKED_RATE)
         if seconds > _FAR * self.max_seconds:
             raise LaunchRefusedError(
@@ -56,7 +56,7 @@ class Forecast:
         self._began = clock()
 
     def during(self, ended: int) -> None:
-        """Raise where the blocks that have ended show that the others will take far too long."""
+        """Raise an error if the blocks that have ended show that the launch will take far too long."""
         taken = clock() - self._began
         if not ended or taken < min(_LOOK, self.max_seconds / _FAR):
             return
@@ -75,7 +75,7 @@ class Forecast:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds in words."""
     if seconds < 120:
         return f"{seconds:.2g} seconds" if seconds < 10 else f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:,.0f} hours"

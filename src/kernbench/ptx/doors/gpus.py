@@ -1,4 +1,4 @@
-"""What a program can ask about the GPU: the names and figures of a product of each architecture."""
+"""Device properties for programs: names and figures of a product of each architecture."""
 
 import re
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ _PRODUCTS = {
 
 
 def whole_architecture(arch: str) -> str:
-    """The architecture with all its features, as the hardware has them: sm_90a for sm_90."""
+    """The architecture with all features of the hardware: sm_90a for sm_90."""
     plain = re.fullmatch(r"sm_(\d+)f?", arch)
     return f"sm_{plain[1]}a" if plain and int(plain[1]) >= 90 else arch
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as programs ask for it: compute capability, product, and limits; `sms` may be fewer than the product's."""
+    """A GPU as programs see it: compute capability, product, and limits; `sms` may be fewer than the product has."""
 
     capability: int
     name: str
@@ -44,12 +44,12 @@ class Gpu:
 
     @property
     def shared_per_block(self) -> int:
-        """Bytes of shared memory that a block may have when it asks for more than 48 KiB."""
+        """Bytes of shared memory that a block may have if it opts in to more than 48 KiB."""
         return self.machine.shared_per_block
 
 
 def gpu_of(arch: str, sms: int | None = None) -> Gpu:
-    """The GPU of an architecture, "sm_90a" say."""
+    """The GPU of an architecture such as "sm_90a"."""
     machine = architecture(arch)
     match = re.search(r"\d+", arch)
     assert match is not None

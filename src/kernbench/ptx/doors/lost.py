@@ -1,6 +1,6 @@
-"""A GPU that is lost to the program: after a failed assertion, a trap or a deadlock every later call fails, as in CUDA.
+"""A lost GPU: after a failed assertion, a trap or a deadlock every later call fails, as in CUDA.
 
-The launch itself succeeds, since a GPU launches without waiting; the error comes with the next call, and stays.
+The launch itself succeeds, since launches are asynchronous on a GPU; the error appears at the next call, and is sticky.
 """
 
 import sys
@@ -13,9 +13,9 @@ _TIMEOUT = "the launch timed out and was terminated"
 
 
 def stop_of(run: Run) -> str:
-    """What CUDA's later calls would say of a launch, in its words; empty where the program goes on.
+    """The sticky CUDA error of a launch, in CUDA's words; empty if the program goes on.
 
-    A launch that only took longer than was allowed here would have ended on a GPU.
+    A launch that only exceeded its time limit here would have ended on a GPU.
     """
     if run.status is Status.DEADLOCKED:
         return _TIMEOUT
@@ -26,20 +26,20 @@ def stop_of(run: Run) -> str:
 
 
 def cuda_error(text: str) -> RuntimeError:
-    """What torch raises for an error of CUDA; where it is not there, or is an old one, a `RuntimeError`."""
+    """The exception that torch raises for a CUDA error; a `RuntimeError` without torch, or with an old one."""
     kind: type[RuntimeError] = getattr(sys.modules.get("torch"), "AcceleratorError", RuntimeError)
     return kind(text)
 
 
 class Loss:
-    """Whether the GPU of a session is lost, by which launch."""
+    """Whether the GPU of a session is lost, and by which launch."""
 
     def __init__(self, keep_going: bool):
         self._keep_going = keep_going
         self._why = ""
 
     def note(self, title: str, number: int, run: Run | None) -> None:
-        """A launch has ended: it may have taken the GPU with it."""
+        """A launch has ended, and may have lost the GPU."""
         stop = stop_of(run) if run is not None and not self._keep_going else ""
         if stop and not self._why:
             self._why = (
@@ -48,13 +48,13 @@ class Loss:
             )
 
     def forget(self) -> None:
-        """Let the GPU be there again, for the next test of a process, say."""
+        """Make the GPU available again, for example for the next test in a process."""
         self._why = ""
 
     def __bool__(self) -> bool:
         return bool(self._why)
 
     def check(self) -> None:
-        """Raise what CUDA's calls give once the GPU is lost."""
+        """Raise the sticky error if the GPU is lost."""
         if self._why:
             raise cuda_error(self._why)

@@ -1,8 +1,8 @@
-"""Memory that a program takes for the GPU's: allocated at addresses of the process, with the state of each byte.
+"""Memory that a program uses as GPU memory: allocated at host addresses, with a state for each byte.
 
-What was allocated and never written is unwritten until a kernel or the host writes it, through all launches. Where the
-host's writes go through calls, those say so (`written`). Where the host writes directly, as torch does, `watch`
-compares what unwritten bytes hold with the poison that they were filled with.
+Allocated bytes are unwritten until a kernel or the host writes them, across launches. If host writes go through calls,
+the calls report them (`written`). If the host writes directly, as torch does, `watch` compares unwritten bytes with
+their poison.
 """
 
 import os
@@ -22,43 +22,43 @@ from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, UNWRITTEN,
 from kernbench.ptx.emulator.memory.pages.large import BLOCK
 from kernbench.ptx.emulator.memory.pages.mapping import bytes_at
 
-# arrays up to this size may be tables of addresses
+# arrays up to this size may be tables of pointers
 _TABLE_BYTES = 1 << 20
 _POISON_HALVES = np.array([POISON_WORD & 0xFFFF, POISON_WORD >> 16], np.uint16)
 
 
 @dataclass(eq=False)
 class Adopted:
-    """Memory of the host that kernels reach at its own address: a copy of it lies in the device's memory meanwhile."""
+    """Host memory that kernels access at its own address: meanwhile a copy of it is in device memory."""
 
     address: int
     nbytes: int
     copy: Allocation
-    # what keeps the memory alive
+    # keeps the memory alive
     owner: Any = None
     # memory of another process, which keeps the copy up to date itself
     out_of_reach: bool = False
 
 
 class DeviceMemory:
-    """The global memory of this process's emulated GPU. Addresses are those of the host: `view` needs no copy."""
+    """The global memory of this process's emulated GPU; addresses are host addresses, so `view` needs no copy."""
 
     def __init__(self, file: int | None = None) -> None:
         self.arena = MappedArena(file)
         self.lock = RLock()
-        # allocations whose unwritten bytes the host may write directly -> bytes that it writes together
+        # allocations with unwritten bytes that the host may write directly -> bytes that it writes together
         self._watched: dict[int, int] = {}
-        # what a finaliser gave back: it may run in the midst of anything
+        # addresses released by finalisers, which may run at any point
         self._given_back: deque[int] = deque()
         self._adopted: dict[int, Adopted] = {}
-        # memory of the host that kernels may reach: by its address, the bytes and the name; adopted when one does
+        # pinned host memory by address, with bytes and name; adopted when a kernel first uses it
         self._pinned: dict[int, tuple[int, str]] = {}
         self._unpinned: deque[int] = deque()
-        # where kernels find their parameters: before all else, so that 32 bits of the address are enough
+        # kernel parameters: allocated first, so that the address fits into 32 bits
         self.parameters = self.arena.allocate(PARAMETER_BYTES, "kernel parameters", "param")
 
     def allocate(self, nbytes: int, name: str = "", *, written: bool = False) -> int:
-        """Fresh memory: poison that nobody wrote, or zeros that count as written."""
+        """Fresh memory: unwritten poison, or zeros that count as written."""
         if nbytes < 0:
             raise MisuseError(f"{nbytes} bytes cannot be allocated")
         with self.lock:
@@ -67,13 +67,13 @@ class DeviceMemory:
             return allocation.address
 
     def copied(self, source: int, nbytes: int, name: str = "") -> int:
-        """Fresh memory with the bytes at an address of this process."""
+        """Fresh memory with a copy of the bytes at a host address."""
         with self.lock:
             self.collect()
             return self.arena.copied(source, nbytes, name or "memory").address
 
     def free(self, address: int) -> None:
-        """Give an allocation back; a kernel that still uses it gets a finding."""
+        """Free an allocation; a kernel that still uses it gets a finding."""
         with self.lock:
             found = self.array_at(address)
             if found is None or found.address != address:
@@ -82,11 +82,11 @@ class DeviceMemory:
             self.arena.free(found)
 
     def give_back(self, address: int) -> None:
-        """The same for finalisers, which may run at any time: the memory is freed when it is safe."""
+        """Release an allocation from a finaliser, which may run at any time; it is freed later, when that is safe."""
         self._given_back.append(address)
 
     def collect(self) -> None:
-        """Free what finalisers gave back."""
+        """Free what finalisers released."""
         while self._given_back:
             self.free(self._given_back.popleft())
         while self._unpinned:
@@ -96,21 +96,21 @@ class DeviceMemory:
                 self.disown(address)
 
     def holds(self, address: int) -> bool:
-        """Whether an address is one of the device's, allocated or not."""
+        """Whether an address is in the device's range, allocated or not."""
         return GLOBAL_BASE <= address < GLOBAL_BASE + self.arena.capacity
 
     def array_at(self, address: int) -> Allocation | None:
-        """The allocation that holds an address, if it lives; has `address`, `nbytes` and `name`."""
+        """The live allocation that contains an address; has `address`, `nbytes` and `name`."""
         return self.arena.holding(address)
 
     def view(self, address: int, nbytes: int) -> Array:
-        """Bytes of an allocation, in place."""
+        """A view of an allocation's bytes."""
         found = self._holding(address, nbytes)
         start = address - found.address
         return self.arena.contents(found)[start : start + nbytes]
 
     def _holding(self, address: int, nbytes: int) -> Allocation:
-        """The allocation that a range lies in."""
+        """The allocation that contains a range."""
         found = self.array_at(address)
         if found is None or address + nbytes > found.address + found.nbytes:
             end = "" if found is None else f"; the allocation there ends at {found.address + found.nbytes:#x}"
@@ -118,12 +118,12 @@ class DeviceMemory:
         return found
 
     def written(self, address: int, nbytes: int) -> None:
-        """The host wrote a range."""
+        """Mark a range as written by the host."""
         states = self._states(address, nbytes)
         states |= np.uint8(WRITTEN)
 
     def unwritten(self, address: int, nbytes: int) -> None:
-        """What a range holds means nothing any more."""
+        """Mark a range as unwritten: its content is undefined."""
         states = self._states(address, nbytes)
         states &= np.uint8(TRACKED)
         states |= np.uint8(UNWRITTEN)
@@ -134,14 +134,14 @@ class DeviceMemory:
         return self.arena.states(found)[start : start + nbytes]
 
     def undefined(self, address: int, nbytes: int) -> Array:
-        """Which bytes of a range nobody wrote."""
+        """Which bytes of a range are unwritten."""
         unwritten: Array = (self._states(address, nbytes) & ~np.uint8(TRACKED)) == UNWRITTEN
         return unwritten
 
     def watch(self, address: int, unit: int = 4) -> None:
-        """The host writes this allocation without a word: what no longer holds poison was written.
+        """The host writes this allocation without calls: bytes that no longer contain poison count as written.
 
-        It is looked at in `unit` bytes, 2 for floats of that size, 4 for all else. Large memory counts as written.
+        It is compared in units of `unit` bytes: 2 for floats of that size, else 4. Large memory counts as written.
         """
         found = self._holding(address, 0)
         if found.nbytes < LARGE:
@@ -154,11 +154,11 @@ class DeviceMemory:
         return address in self._watched
 
     def watches_any(self, addresses: Iterable[int]) -> bool:
-        """The same of several."""
+        """Whether that holds for one of several."""
         return bool(self._watched) and any(address in self._watched for address in addresses)
 
     def settle(self) -> None:
-        """Before a launch: what the host wrote directly counts as written, and adopted memory is copied in."""
+        """Before a launch: mark direct host writes as written, and copy adopted memory in."""
         self.collect()
         for address, unit in list(self._watched.items()):
             found = self.arena.holding(address)
@@ -168,7 +168,7 @@ class DeviceMemory:
             self.arena.contents(adopted.copy)[...] = bytes_at(adopted.address, adopted.nbytes)
 
     def count_stored(self) -> None:
-        """After a launch without checks, which keeps no states: what it stored counts as written.
+        """After a launch without checks, which tracks no states: mark what it stored as written.
 
         That is what changed since `arena.clear_written`.
         """
@@ -188,10 +188,10 @@ class DeviceMemory:
         return [adopted for adopted in self._adopted.values() if not adopted.out_of_reach]
 
     def assume_written(self, parameters: Iterable[bytes]) -> None:
-        """A launch did not run, or not to its end: what it could reach by its parameters counts as written.
+        """A launch did not run, or not to its end: mark everything it could reach from its parameters as written.
 
-        Nobody knows what it would have written, so that a later read of it is no fault. Arrays of addresses that it is
-        passed are followed, once.
+        What it would have written is unknown, so a later read of it is no fault. Tables of pointers among its arguments
+        are followed, one level deep.
         """
         with self.lock:
             self.settle()
@@ -206,7 +206,7 @@ class DeviceMemory:
                     self.arena.states(found)[...] |= np.uint8(WRITTEN)
 
     def _pointed_to(self, data: bytes) -> Iterator[Allocation]:
-        """The allocations that words of 64 bits are addresses in."""
+        """The allocations that 64-bit words point into."""
         words = np.frombuffer(data[: len(data) // 8 * 8], np.uint64)
         inside = (words >= GLOBAL_BASE) & (words < GLOBAL_BASE + self.arena.capacity)
         for address in np.unique(words[inside]).tolist():
@@ -215,17 +215,17 @@ class DeviceMemory:
                 yield found
 
     def hand_back(self) -> None:
-        """After a launch: adopted memory gets what the kernel wrote."""
+        """After a launch: copy adopted memory back."""
         for adopted in self._in_reach():
             target, source = bytes_at(adopted.address, adopted.nbytes), self.arena.contents(adopted.copy)
-            # what no kernel wrote may lie in pages that may not be written
+            # memory that no kernel wrote may be in read-only pages
             if not np.array_equal(target, source):
                 target[...] = source
 
     def adopt(self, address: int, nbytes: int, name: str = "", owner: Any = None, *, out_of_reach: bool = False) -> int:
-        """Let kernels use memory of the host at its own address; all of it counts as written. Gives the copy's address.
+        """Let kernels access host memory at its own address; all of it counts as written. Returns the copy's address.
 
-        Of memory that is `out_of_reach`, another process's, whoever asks keeps the copy up to date.
+        If the memory is `out_of_reach` (another process's), the caller keeps the copy up to date.
         """
         with self.lock:
             if self.holds(address):
@@ -241,13 +241,13 @@ class DeviceMemory:
             return copy.address
 
     def pin(self, address: int, nbytes: int, name: str) -> None:
-        """Kernels may reach this memory of the host: it is adopted when one is passed an address in it."""
+        """Pin host memory: it is adopted when a kernel gets an address in it."""
         with self.lock:
             self.collect()
             self._pinned[address] = (nbytes, name)
 
     def unpin(self, address: int) -> None:
-        """The memory is given back, by a finaliser say."""
+        """Release pinned memory, for example from a finaliser."""
         self._unpinned.append(address)
 
     def is_pinned(self, address: int) -> bool:
@@ -255,7 +255,7 @@ class DeviceMemory:
         return address in self._pinned and address not in self._unpinned
 
     def reaches(self, address: int) -> bool:
-        """Whether a kernel may be passed an address: the device's, or one in pinned memory, which it reaches then."""
+        """Whether kernels can access an address: in device memory, or in pinned memory, which is then adopted."""
         if self.holds(address):
             return True
         with self.lock:
@@ -267,7 +267,7 @@ class DeviceMemory:
         return any(one.address <= address < one.address + one.nbytes for one in self._adopted.values())
 
     def disown(self, address: int) -> None:
-        """End what `adopt` began."""
+        """Undo `adopt`."""
         with self.lock:
             found = self._adopted.pop(address, None)
             if found is None:
@@ -281,12 +281,12 @@ class DeviceMemory:
 
 
 def _padded(parameter: bytes) -> bytes:
-    """Parameters as words of 64 bits; what is shorter is no address."""
+    """A parameter padded to 64-bit words; shorter ones contain no address."""
     return parameter.ljust(-(-len(parameter) // 8) * 8, b"\0")
 
 
 def _settled(memory: Array, states: Array, unit: int) -> bool:
-    """Mark as written what no longer holds poison; whether nothing unwritten is left."""
+    """Mark bytes that no longer contain poison as written; returns whether nothing unwritten is left."""
     left = (states & ~np.uint8(TRACKED)) == UNWRITTEN
     if not left.any():
         return True
@@ -301,7 +301,7 @@ def _settled(memory: Array, states: Array, unit: int) -> bool:
 
 
 def _fill_blocks(states: Array, blocks: Array) -> None:
-    """Mark some blocks of memory, which held zeros instead of poison, as written; neighbours at once."""
+    """Mark blocks of sparse memory, which contained zeros instead of poison, as written; neighbours at once."""
     for run in np.split(blocks, np.flatnonzero(np.diff(blocks) != 1) + 1):
         states[int(run[0]) * BLOCK : (int(run[-1]) + 1) * BLOCK] |= np.uint8(WRITTEN)
 
@@ -310,14 +310,14 @@ _PROCESS: list[DeviceMemory] = []
 
 
 def process_memory() -> DeviceMemory:
-    """The one memory of this process; made when it is first asked for."""
+    """The device memory of this process, created on first use."""
     if not _PROCESS:
         _PROCESS.append(DeviceMemory())
     return _PROCESS[0]
 
 
 def share_process_memory() -> tuple[int, int, int]:
-    """Make the memory of this process one that another can map: a file, and the address and bytes of its mapping."""
+    """Make the memory of this process shareable: returns a file, and the address and size of its mapping."""
     if _PROCESS:
         raise MisuseError("the memory of this process is in use already: share it before the first session")
     file = os.memfd_create("kernbench device memory", os.MFD_CLOEXEC)

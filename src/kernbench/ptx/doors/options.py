@@ -1,4 +1,4 @@
-"""What a person may ask of a session: which launches are run and checked, in which order, and for how long."""
+"""The options of a session: which launches are run and checked, in which order, and for how long."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -11,28 +11,32 @@ from kernbench.ptx.emulator.engine.machine import architecture
 from kernbench.ptx.emulator.engine.schedule import schedule_of
 from kernbench.ptx.launching.blocks import read_blocks
 
-# how a launch is treated
+# treatments of a launch
 CHECKED, UNCHECKED, LEFT_OUT, REFUSED = "checked", "unchecked", "left out", "refused"
 
 
 @dataclass(frozen=True)
 class Options:
-    """The choices of a session.
+    """The options of a session.
 
-    `only` and `skip` are patterns of kernel names (`*` and `?`; a name alone also stands for what contains it). What
-    `only` does not name, and launches of a kernel beyond the `first` ones, run without checks, so that the program's
-    results stay right; what `skip` names is not run at all. `blocks` are numbers of blocks of each grid (x counts
-    fastest); the others are left out, and so is a launch that has none of them. `max_seconds` is for one launch. With
-    `stop_at_finding` a launch with findings raises `UnsafeLaunchError` in the program; with `keep_going` calls after a
-    failed assertion, a trap or a deadlock do not fail, as they do on a GPU. `all_configs` runs every
-    configuration of an autotuned kernel, `best_config` takes the one with the shortest predicted time. `strict` counts
-    formal findings. `sms` is how many multiprocessors a program sees: kernels that launch as many blocks as there are
-    get shorter with fewer. `keep_timelines` writes runs in which warps hand work to each other beside the records.
-    `time` predicts how long launches take on a GPU. With `exact`, `wgmma` adds as an H200 does, to the bit, and
-    products round as ptxas has it, which takes longer.
-    `compare` names a device that every launch is run on as well, to compare what it leaves: "cuda", the first GPU, or
-    MODULE:FUNCTION, which is called with the session's device and gives another one (`comparing.sessions.Elsewhere`);
-    launches are exact then. Without `search` the instruction is not looked for at which they part.
+    - `only`, `skip`: patterns of kernel names (`*` and `?`; a plain name also matches names that contain it). Kernels
+      that `only` does not match, and launches of a kernel after the `first` ones, run without checks, so that the
+      program's results stay right. Kernels that `skip` matches are not run at all.
+    - `blocks`: numbers of the blocks of each grid to run (x fastest); a launch with none of them is left out.
+    - `max_seconds`: limit of one launch.
+    - `stop_at_finding`: a launch with findings raises `UnsafeLaunchError` in the program.
+    - `keep_going`: calls after a failed assertion, a trap or a deadlock do not fail, unlike on a GPU.
+    - `all_configs`: run every configuration of an autotuned kernel; `best_config`: take the one with the shortest
+      predicted time.
+    - `strict`: count formal findings.
+    - `sms`: the number of multiprocessors a program sees: kernels that launch one block for each get smaller.
+    - `keep_timelines`: keep the timelines of runs in which warps pass work to each other.
+    - `time`: predict how long launches take on a GPU.
+    - `exact`: `wgmma` accumulates as an H200 does, bit-exactly, and products are rounded as by ptxas; slower.
+    - `compare`: a device on which every launch is run as well, to compare the results: "cuda", the first GPU, or
+      MODULE:FUNCTION, which is called with the session's device and returns another one
+      (`comparing.sessions.Elsewhere`). Launches are then exact. Without `search`, the instruction at which results
+      diverge is not searched for.
     """
 
     arch: str = "sm_90a"
@@ -70,7 +74,7 @@ class Options:
             raise MisuseError("blocks: give numbers of blocks, 0 and up")
 
     def treatment(self, kernel: str, earlier: int, blocks: int) -> str:
-        """How a launch of a kernel is run that was launched so often before, with a grid of so many blocks."""
+        """How to run a launch of a kernel with `earlier` launches before it, and a grid of `blocks` blocks."""
         if self.skips(kernel):
             return LEFT_OUT
         if self.blocks is not None and min(self.blocks) >= blocks:
@@ -84,14 +88,14 @@ class Options:
         return any(_matches(pattern, kernel) for pattern in self.skip)
 
     def unmatched(self, kernels: Collection[str]) -> Iterator[str]:
-        """Patterns that no kernel of these matches, each with its option."""
+        """Patterns that match none of these kernels, each with its option."""
         for option, patterns in (("--only", self.only), ("--skip", self.skip)):
             for pattern in patterns:
                 if not any(_matches(pattern, kernel) for kernel in kernels):
                     yield f"{option} {pattern}"
 
     def chooses_none(self, kernels: Collection[str]) -> bool:
-        """Whether kernels are chosen by name, and none of these is."""
+        """Whether kernels are selected by name, and none of these matches."""
         return bool(self.only) and not any(_matches(pattern, kernel) for pattern in self.only for kernel in kernels)
 
     def to_json(self) -> str:
@@ -100,7 +104,7 @@ class Options:
 
 
 def options_from(given: Mapping[str, Any]) -> Options:
-    """Options by name; one that nobody knows is an error."""
+    """Options by name; an unknown name is an error."""
     known = {field.name for field in fields(Options)}
     for name in given:
         if name not in known:
@@ -110,7 +114,7 @@ def options_from(given: Mapping[str, Any]) -> Options:
 
 
 def read_options(text: str) -> Options:
-    """The options of what `to_json` gave."""
+    """Read what `to_json` wrote."""
     return options_from(json.loads(text))
 
 
@@ -118,7 +122,7 @@ def _matches(pattern: str, kernel: str) -> bool:
     return fnmatchcase(kernel, pattern) or pattern in kernel
 
 
-# options that are given as text -> what they are
+# parsers of options given as text
 _KINDS: Mapping[str, Any] = {
     "only": lambda text: tuple(text.split(",")),
     "skip": lambda text: tuple(text.split(",")),

@@ -1,4 +1,4 @@
-"""Names of other people's modules that are replaced for a while, and put back as they were."""
+"""Temporary patches of other modules' attributes, undone in reverse order."""
 
 from collections.abc import Callable, MutableMapping
 from typing import Any
@@ -7,14 +7,14 @@ _ABSENT = object()
 
 
 class Patches:
-    """Replacements that can be undone, the last first."""
+    """Patches that can be undone, the last one first."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Give an attribute of a module or class another value."""
-        # of a class its own, not what it inherits
+        """Set an attribute of a module or class."""
+        # for a class its own attribute, not an inherited one
         old = vars(owner).get(name, _ABSENT) if isinstance(owner, type) else getattr(owner, name, _ABSENT)
         setattr(owner, name, value)
 
@@ -27,12 +27,12 @@ class Patches:
         self._undo.append(undo)
 
     def set_if_there(self, owner: Any, name: str, value: Any) -> None:
-        """The same where the name is known; releases differ."""
+        """Set an attribute if it exists; releases differ."""
         if hasattr(owner, name):
             self.set(owner, name, value)
 
     def item(self, table: MutableMapping[Any, Any], key: Any, value: Any) -> None:
-        """Give an entry of a table another value."""
+        """Set an entry of a table."""
         old = table.get(key, _ABSENT)
         table[key] = value
 
@@ -45,10 +45,10 @@ class Patches:
         self._undo.append(undo)
 
     def later(self, undo: Callable[[], None]) -> None:
-        """Call something when all is undone."""
+        """Call a function when the patches are undone."""
         self._undo.append(undo)
 
     def undo(self) -> None:
-        """Put everything back."""
+        """Undo all patches."""
         while self._undo:
             self._undo.pop()()

@@ -1,7 +1,6 @@
-"""How long launches would take on a GPU: while a session predicts, each launch is recorded, and timed by the model.
+"""Predicts how long launches take on a GPU: each launch is recorded, and timed by the model.
 
-The model is imported when it is asked for the first time: few sessions predict, and it takes as long to import as a
-tenth of all that a session needs.
+The model is imported on first use: few sessions predict, and the import takes a tenth of the time a session needs.
 """
 
 from collections.abc import Hashable
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def gpu_that_runs(arch: str) -> "Gpu | None":
-    """The first bundled GPU on which code for an architecture runs."""
+    """The first bundled GPU that runs code for an architecture."""
     from kernbench.ptx.machine.model import Gpu, bundled, load, unfit
 
     return next((gpu for gpu in map(load, (Gpu.whole, *bundled())) if not unfit(arch, gpu)), None)
@@ -29,8 +28,8 @@ def gpu_that_runs(arch: str) -> "Gpu | None":
 class LaunchTimes:
     """Predicted times of a session's launches on a GPU.
 
-    Recording and timing cost, so of each kernel with the same grid, block and shared memory the first launch that is
-    safe is recorded and timed, and later ones are taken to be alike.
+    Recording and timing are expensive. For each kernel with the same grid, block and shared memory only the first safe
+    launch is recorded and timed, and later ones are assumed equal.
     """
 
     gpu: "Gpu"
@@ -60,14 +59,14 @@ class LaunchTimes:
 
 @dataclass
 class Predictions:
-    """The predicted seconds of launches on a GPU; of one that has none, why."""
+    """The predicted seconds of launches on a GPU, or why one has none."""
 
     gpu: "Gpu"
     seconds: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def add(self, run: Run) -> None:
-        """A launch that was recorded has ended."""
+        """Add a recorded launch that has ended."""
         from kernbench.ptx.time.retiming import time_recording
 
         if run.status is not Status.FINISHED:
@@ -80,5 +79,5 @@ class Predictions:
 
     @property
     def total(self) -> float | None:
-        """Seconds of all launches; None where there are none, or one could not be timed."""
+        """Seconds of all launches; None if there are none, or one could not be timed."""
         return sum(self.seconds) if self.seconds and not self.problems else None

@@ -1,7 +1,7 @@
-"""What happened in a session, written as it happens: lines of JSON, a file for each process, nothing rewritten.
+"""Records of a session as JSON lines, written immediately: one file for each process, append-only.
 
-A program that dies, is killed or forks leaves what it had written so far. A launch is announced before it runs, so that
-one in which the process died is known.
+A program that crashes, is killed or forks keeps what it had written. A launch is announced before it runs, so that a
+launch in which the process died is known.
 """
 
 import json
@@ -15,13 +15,13 @@ from uuid import uuid4
 from kernbench.result.run import Run
 
 SUFFIX = ".launches.jsonl"
-# in place of a kernel's name: calls of the program itself in which something was found
+# stands for a kernel's name: calls of the host with findings
 HOST = "(calls of the host)"
 RUN_SUFFIX = ".run.json"
 
 
 class RecordWriter:
-    """Appends records of this process to a file in `folder`; a forked child goes on in a file of its own."""
+    """Appends records of this process to a file in `folder`; a forked child continues in a file of its own."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -29,7 +29,7 @@ class RecordWriter:
         self._file = -1
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append one record; what is written is out of the process's hands."""
+        """Append one record, unbuffered."""
         if self._process != os.getpid():
             self._open()
         line = json.dumps({"process": self._process, "time": time.time(), **record}, default=str)
@@ -42,13 +42,13 @@ class RecordWriter:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write_run(self, number: int, run: Run) -> None:
-        """Keep a whole run beside the records, its timeline included."""
+        """Save a whole run beside the records, with its timeline."""
         self._folder.mkdir(parents=True, exist_ok=True)
         run.save(self._folder / f"{os.getpid()}-{number:06}{RUN_SUFFIX}")
 
 
 def read_records(folder: Path) -> Iterator[dict[str, Any]]:
-    """All records of a session, those of each process in their order; a line that was cut off is left out."""
+    """All records of a session, in order for each process; truncated lines are skipped."""
     for path in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime):
         for line in path.read_text(errors="replace").splitlines():
             try:

@@ -1,4 +1,4 @@
-"""A session: a program's modules and launches on an emulated GPU, checked, recorded and kept."""
+"""A session: a program's modules and launches on an emulated GPU, checked and recorded."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ _STEPS = 2_000_000_000
 
 
 class UnsafeLaunchError(KernbenchError):
-    """A launch had findings, and the program was to be stopped there; `launch` is the record."""
+    """A launch had findings, and the options ask to stop the program there; `launch` is its record."""
 
     def __init__(self, launch: "Launch"):
         found = "; ".join(str(finding) for finding in launch.findings[:3]) or str(launch.status)
@@ -50,14 +50,12 @@ class UnsafeLaunchError(KernbenchError):
 
 
 class LaunchConfigurationError(MisuseError, RuntimeError):
-    """A grid, block or cluster that no GPU takes, or not for this kernel; a `RuntimeError` as front ends raise it."""
+    """A grid, block or cluster that no GPU accepts, or not for this kernel; a `RuntimeError`, as in front ends."""
 
 
 @dataclass(frozen=True)
 class Notes:
-    """What a front end knows of a launch beyond its bytes: names of arrays by address, details for reports, and its
-    words for what hints speak of.
-    """
+    """What a front end knows about a launch: names of arrays by address, details for reports, its terms for hints."""
 
     names: Mapping[int, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -66,15 +64,17 @@ class Notes:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of a session: what was launched where, how it was treated, and what came of it.
+    """One launch of a session: what was launched where, how it was treated, and its result.
 
-    `number` counts the launches of the session, from 1. `site` is the line of the program that launched. `run` is None
-    for a launch that was left out, or refused before anything ran, which a program may have `accepted`: the error was
-    reported to it, and a GPU refuses the launch as well. `details` are the front end's: a configuration, a signature.
-    `predicted` are the metrics of its time on a GPU, where that is asked for, or why it has none. `agreement` is the
-    verdict on what another device left (`comparing.verdicts.Verdict`), where launches are compared. `seconds` leave out
-    loops of the emulator that were compiled meanwhile; `cpu_seconds`, of this process and of workers that it made, do
-    not.
+    - `number` counts the launches of the session, from 1. `site` is the line of the program that launched.
+    - `run` is None for a launch that was left out or refused. `accepted` says that a GPU refuses the launch as well,
+      and the error was reported to the program.
+    - `details` come from the front end: a configuration, a signature.
+    - `predicted` are the metrics of its time on a GPU, if requested, or why it has none.
+    - `agreement` is the verdict on the results of another device (`comparing.verdicts.Verdict`), if launches are
+      compared.
+    - `seconds` exclude the compilation of the emulator's loops; `cpu_seconds`, of this process and its workers, include
+      it.
     """
 
     number: int
@@ -95,12 +95,12 @@ class Launch:
 
     @property
     def findings(self) -> list[Finding]:
-        """What is unsafe about it."""
+        """Its faults."""
         return [] if self.run is None else self.run.findings
 
     @property
     def formal(self) -> list[Finding]:
-        """What breaks the letter of the rules and changes no result on hardware that exists."""
+        """Findings that break the letter of the rules, but change no result on existing hardware."""
         return [] if self.run is None else self.run.formal
 
     @property
@@ -112,17 +112,17 @@ class Launch:
 
     @property
     def whole(self) -> bool:
-        """Whether it ran to its end; of one that did not, nobody knows what it would have written."""
+        """Whether it ran to its end; otherwise what it would have written is unknown."""
         return not self.error and self.run is not None and self.run.status is Status.FINISHED
 
     @property
     def printed(self) -> list[str]:
-        """What `printf` wrote."""
+        """The output of `printf`."""
         return [] if self.run is None else list(self.run.views.get("printf", []))
 
     @property
     def ok(self) -> bool:
-        """Whether it ran to its end and nothing was found."""
+        """Whether it ran to its end without findings."""
         finished = self.run is None or self.run.status is Status.FINISHED
         return finished and not self.findings and (not self.error or self.accepted)
 
@@ -155,7 +155,7 @@ class Launch:
 
 
 class LoadedText:
-    """A module that a session holds: its kernels and its variables, which keep their addresses and values."""
+    """A module of a session: its kernels and its variables, which keep their addresses and values."""
 
     def __init__(self, session: "Session", module: Module):
         self._session = session
@@ -182,7 +182,7 @@ class LoadedText:
 
 
 class Session:
-    """An emulated GPU that a program's launches run on; `launches` and `findings` are what happened so far."""
+    """An emulated GPU that a program's launches run on; `launches` and `findings` are those so far."""
 
     def __init__(self, options: Options | None = None, *, folder: Path | None = None, keep_runs: bool = True):
         self.options = options or Options()
@@ -190,19 +190,19 @@ class Session:
         self.memory: DeviceMemory = process_memory()
         self.device = DoorDevice(self.arch, self.memory)
         self.launches: list[Launch] = []
-        # whether a launch took the GPU with it: front ends that have no driver of their own ask before each call
+        # whether the GPU is lost: front ends without a driver of their own ask before each call
         self.loss = Loss(self.options.keep_going)
         self._writer = None if folder is None else RecordWriter(folder)
         self._keep_runs = keep_runs
         self._texts: dict[str, LoadedText] = {}
         self._counts: Counter[str] = Counter()
-        # launches that would take too long, by shape and arguments, with what was said of the first
+        # launches that would take too long, by shape and arguments, with the message for the first
         self._too_long: dict[Hashable, str] = {}
-        # whether what kernels print goes to this process's output
+        # whether output of kernels goes to this process's stdout
         self.prints = True
-        # while a graph is captured: what is to be done at its replays, in order; launches are not done before
+        # while a graph is captured: the steps of its replay, in order; launches are not run until then
         self.captured: list[Callable[[], object]] | None = None
-        # while launches are recorded and timed, and not checked: what comes of that
+        # while launches are recorded and timed without checks: the predictions
         self._predictions: Predictions | None = None
         gpu = gpu_that_runs(self.arch) if self.options.time else None
         self._times = None if gpu is None else LaunchTimes(gpu)
@@ -213,12 +213,12 @@ class Session:
 
     @property
     def exact(self) -> bool:
-        """Whether `wgmma` adds as an H200 does: where that is asked for, or results are compared."""
+        """Whether `wgmma` accumulates as an H200 does: if requested, or if results are compared."""
         return self.options.exact or bool(self.options.compare)
 
     @property
     def findings(self) -> list[Finding]:
-        """All findings of all launches, in their order."""
+        """All findings of all launches, in order."""
         return [finding for launch in self.launches for finding in launch.findings]
 
     def assert_safe(self) -> None:
@@ -228,13 +228,13 @@ class Session:
             raise AssertionError(f"{summary_of(bad)}\n{describe(bad)}")
 
     def _after_fork(self) -> None:
-        """A child has none of its parent's threads: a launch that one of them was in is not the child's."""
+        """Reset locks in a forked child: the parent's threads, which may hold them, do not exist there."""
         self._lock = RLock()
         self.memory.lock = RLock()
 
     @contextmanager
     def predicting(self, gpu: "Gpu") -> Iterator[Predictions]:
-        """Inside the block, launches run without checks, and how long each takes on a GPU is predicted."""
+        """Inside the block, launches run without checks, and their times on a GPU are predicted."""
         before, self._predictions = self._predictions, Predictions(gpu)
         try:
             yield self._predictions
@@ -242,9 +242,10 @@ class Session:
             self._predictions = before
 
     def time_since(self, first: int, end: int | None = None) -> int | None:
-        """What the program gets that asks how long its launches took, from the one behind `first` earlier ones up to
-        launch `end`: the picoseconds that are predicted for them in a row, None where there are none or one has none.
-        The verdict says which it was.
+        """The time of launches in a row for a program that asks: from the one after `first` earlier ones to `end`.
+
+        It is predicted, in picoseconds; None if there are no launches, or one has no time. The verdict says which it
+        was.
         """
         known: list[Any] = [launch.predicted for launch in self.launches[first:end]]
         predicted = bool(known) and all("following_ps" in one for one in known)
@@ -254,12 +255,12 @@ class Session:
         return in_a_row([one["time_ps"] for one in known], [one["following_ps"] for one in known])[STREAM]
 
     def note(self, record: dict[str, Any]) -> None:
-        """Write a record of something that is no launch."""
+        """Write a record of something other than a launch."""
         if self._writer is not None:
             self._writer.write(record)
 
     def load(self, text: str) -> LoadedText:
-        """The module of a PTX text; the same text is the same module, its variables with it."""
+        """The module of a PTX text; the same text gives the same module with its variables."""
         with self._lock:
             known = self._texts.get(text)
             if known is None:
@@ -267,7 +268,7 @@ class Session:
             return known
 
     def load_again(self, text: str) -> LoadedText:
-        """A module of its own for a text that may be loaded already: with variables that hold their initial values."""
+        """Load another module from a text, with variables of its own that have their initial values."""
         return LoadedText(self, parse(text))
 
     def launch(
@@ -284,11 +285,11 @@ class Session:
         site: Place | None = None,
         notes: "Notes | None" = None,
     ) -> Launch:
-        """Run a kernel to its end, as the options say; what was found is kept, recorded, and raised if so asked.
+        """Run a kernel to its end, as the options say; findings are kept, recorded, and raised if requested.
 
-        Every launch may synchronise its whole grid, so `cooperative` changes nothing. `title` is what the kernel is
-        called in reports, `site` the line of the program that launches. While a graph is captured, the launch is kept
-        for its replays, and what comes back says that it was not run.
+        Every launch may synchronise its whole grid, so `cooperative` has no effect. `title` is the kernel's name in
+        reports, `site` the line of the program that launches. While a graph is captured, the launch is kept for its
+        replays, and the returned `Launch` says that it was not run.
         """
         kernel = kernel_of(kernel)
         notes = notes or Notes()
@@ -305,7 +306,7 @@ class Session:
                 _ = request.shape
             except MisuseError as problem:
                 sizes = {name: _sizes(getattr(request, name)) for name in ("grid", "block")}
-                # who launches has the error in hand
+                # the error is raised in the program that launches
                 self.refuse(request.kernel.name, str(problem), title=title, site=site, accepted=True, **sizes)
                 raise LaunchConfigurationError(f"CUDA error: invalid configuration argument: {problem}") from None
             launch = self._run(request, title, site, notes)
@@ -324,10 +325,10 @@ class Session:
         site: Place | None = None,
         accepted: bool = False,
     ) -> Launch:
-        """Record a launch that is not run, and why: the program gets an error, which it may pass over.
+        """Record a launch that is not run, and why: the program gets an error, which it may ignore.
 
-        `accepted` says that no GPU would run it and that the error is raised in the program. Of a kernel
-        that is to be left out, a launch is left out, whatever is wrong with it.
+        `accepted` says that no GPU would run it and that the error is raised in the program. A launch of a skipped
+        kernel is left out, whatever is wrong with it.
         """
         with self._lock:
             title = title or title_of(kernel)
@@ -339,7 +340,7 @@ class Session:
         return launch
 
     def accept_refusal(self, launch: Launch) -> None:
-        """The program has asked why a launch was refused that no GPU would run."""
+        """The program has asked for the error of a launch that no GPU would run."""
         with self._lock:
             if launch.number <= len(self.launches) and self.launches[launch.number - 1] is launch:
                 self.launches[launch.number - 1] = replace(launch, accepted=True)
@@ -376,12 +377,12 @@ class Session:
             error = str(problem)
             raise
         except BaseException as problem:
-            # Ctrl-C, or what a program's own alarm raises
+            # Ctrl-C, or an exception of the program's own alarm
             error = f"interrupted by {type(problem).__name__}: {problem}".rstrip(": ")
             raise
         finally:
             if run is not None or error or treatment == LEFT_OUT:
-                # but for loops of the emulator that were compiled on the way
+                # without the compilation of the emulator's loops
                 seconds = clock() - began
                 kept = self._slim(number, run)
                 worked = cpu_clock() - before_work
@@ -392,7 +393,7 @@ class Session:
         return launch
 
     def _emulate(self, request: LaunchRequest, setting: RunSetting, words: Words | None) -> Run:
-        """Run a launch; hints are in the words of its front end, where it is known."""
+        """Run a launch; hints use the terms of its front end, if known."""
         try:
             run = self.device.run(request, setting)
         except LaunchRefusedError as problem:
@@ -403,12 +404,12 @@ class Session:
         return run
 
     def _leave(self, launch: Launch, request: LaunchRequest) -> None:
-        """Memory as later launches find it: what one that did not run whole would have written is not known."""
+        """Prepare memory for later launches: what an incomplete launch would have written is unknown."""
         if not launch.whole or self.options.blocks is not None:
             self.memory.assume_written(request.parameters)
 
     def _predicted(self, times: LaunchTimes, shape: Hashable, number: int, run: Run) -> Mapping[str, object]:
-        """The metrics of a launch's time; the recording it was made of is not kept."""
+        """The metrics of a launch's time; its recording is dropped."""
         if self.options.blocks is not None:
             return {"no_time": "only some of its blocks were run"}
         found = times.of(shape, number, run)
@@ -416,7 +417,7 @@ class Session:
         return found
 
     def _slim(self, number: int, run: Run | None) -> Run | None:
-        """A run as it is kept: whole on disk where that was asked for, in memory without what is large."""
+        """The part of a run that is kept: whole on disk if requested, in memory without what is large."""
         if run is not None:
             if self.options.keep_timelines and run.timeline is not None and self._writer is not None:
                 self._writer.write_run(number, run)
@@ -431,7 +432,7 @@ class Session:
         self.launches.append(launch)
         self.note(launch.to_dict())
         if launch.printed and self.prints:
-            # as on a GPU, what kernels print is the program's output
+            # as on a GPU, output of kernels is output of the program
             sys.stdout.write("".join(launch.printed))
             sys.stdout.flush()
 
@@ -450,14 +451,14 @@ class Session:
         return Forecast(title, blocks, prod(block), treatment == CHECKED, self.options.max_seconds)
 
     def _instructions(self, request: LaunchRequest, title: str) -> int:
-        """How many instructions a program has; of one that is not understood, the error has its source line."""
+        """The number of instructions of a program; an error in its PTX gets the source line."""
         try:
             return self.device.instructions(request)
         except PtxError as problem:
             raise located(problem, request.kernel, title) from None
 
     def close(self) -> None:
-        """End the session: modules are forgotten. Memory that the program holds stays."""
+        """End the session: modules are forgotten. Memory held by the program stays."""
         if self._comparison is not None:
             self._comparison.close()
         self.device.close()
@@ -465,24 +466,24 @@ class Session:
 
 
 def _same(request: LaunchRequest, checked: bool) -> Hashable:
-    """A launch as others are compared with it, that they are the same."""
+    """A key that is equal for equal launches."""
     return request.kernel.name, request.shape, request.shared_bytes, checked, tuple(request.parameters)
 
 
 def _sizes(given: int | Sequence[int]) -> tuple[int, ...]:
-    """A grid or block as it was given, legal or not."""
+    """A grid or block as given, valid or not."""
     return (given,) if isinstance(given, int) else tuple(given)
 
 
 def _comparison(device: DoorDevice, options: Options) -> "LaunchComparison":
-    """Few sessions compare, and what is needed for it takes time to import."""
+    """The comparison with another device; imported lazily, as few sessions compare."""
     from kernbench.ptx.comparing.sessions import LaunchComparison
 
     return LaunchComparison(device, options.compare, options.search, options.max_seconds)
 
 
 def summary_of(launches: Sequence[Launch]) -> str:
-    """What is wrong with launches in few words, the kind first, since such lines are cut at their end."""
+    """What is wrong with launches in a few words, the kind first, since such lines are truncated at their end."""
     found = [finding for launch in launches for finding in launch.findings]
     if not found:
         return f"{launches[0].status}: {launches[0].title}"

@@ -1,4 +1,7 @@
-"""What a session's records say, by kernel: launches, findings folded by source line, and what did not end."""
+"""Summary of a session's records, by kernel.
+
+Launches, findings folded by source line, and launches that did not end.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,9 +17,9 @@ from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Reader
 from kernbench.result.run import Run, Status
 
-# a line of what a session wrote: of a launch, what `Launch.to_dict` gives
+# a record of a session; for a launch, what `Launch.to_dict` wrote
 Record = dict[str, Any]
-# configurations that a sentence names
+# largest number of configurations named in a sentence
 _MOST_NAMED = 4
 
 
@@ -28,26 +31,26 @@ class KernelSummary:
     launches: list[Record] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     formal: list[Finding] = field(default_factory=list)
-    # what an autotuner chose
+    # choices of the autotuner
     tuned: list[str] = field(default_factory=list)
-    # launches that were begun and of which nothing more was heard: the process ended in them
+    # launches that started and never ended: the process died in them
     unfinished: list[Record] = field(default_factory=list)
-    # of no kernel: calls of the program itself in which something was found
+    # without a kernel: host calls with findings
     calls: list[Record] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
-        """What all launches took here."""
+        """The time of all launches here."""
         return float(sum(launch["seconds"] for launch in self.launches))
 
     @property
     def cpu_seconds(self) -> float:
-        """What the processors of this computer worked for them."""
+        """The CPU time of all launches here."""
         return float(sum(launch.get("cpu_seconds", 0.0) for launch in self.launches))
 
     @property
     def checked(self) -> int:
-        """Launches with checks."""
+        """Number of launches with checks."""
         return sum(launch["treatment"] == CHECKED for launch in self.launches)
 
     @property
@@ -72,12 +75,12 @@ class KernelSummary:
 
     @property
     def refused(self) -> list[Record]:
-        """Launches that did not even begin, but for those that no GPU would run and the program has heard of."""
+        """Launches that did not even start, except those that no GPU would run and whose error the program noticed."""
         return [launch for launch in self.failed if launch["treatment"] == REFUSED]
 
     @property
     def accepted(self) -> str:
-        """Launches that no GPU would run, where the program has heard of the error; else nothing."""
+        """Launches that no GPU would run and whose error the program noticed; else empty."""
         found = [launch for launch in self.launches if launch.get("accepted")]
         if not found:
             return ""
@@ -86,12 +89,12 @@ class KernelSummary:
 
     @property
     def ok(self) -> bool:
-        """Whether all ran to their end and nothing was found."""
+        """Whether all ran to their end without findings."""
         return not self.findings and not self.failed and not self.unfinished
 
     @property
     def safe(self) -> bool | None:
-        """As `ok`; None where nothing speaks against it and no launch was checked."""
+        """As `ok`; None if nothing is wrong but no launch was checked."""
         return None if self.ok and not self.checked else self.ok
 
     @property
@@ -106,30 +109,31 @@ class KernelSummary:
 
     @property
     def predicted_ps(self) -> int | None:
-        """What all launches take on a GPU, as predicted; None where that was not asked, or one has no time."""
+        """The predicted time of all launches on a GPU; None if not requested, or one has no time."""
         times = [launch.get("predicted", {}).get("time_ps") for launch in self.launches]
         return sum(times) if times and None not in times and not self.unfinished else None
 
     @property
     def agreement(self) -> dict[str, int]:
-        """How many launches agree with another device, by outcome; nothing where none was compared."""
+        """How many launches agree with another device, by outcome; empty if none was compared."""
         found = [launch["agreement"]["outcome"] for launch in self.launches if launch.get("agreement")]
         return {outcome: found.count(outcome) for outcome in OUTCOMES} if found else {}
 
     @property
     def differing(self) -> int:
-        """Launches that left something else on another device than PTX leaves open, or could not be compared."""
+        """Launches with results on another device that PTX does not permit to differ, or that could not be compared."""
         return sum(count for outcome, count in self.agreement.items() if outcome not in (IDENTICAL, ORDER, FUSED))
 
     @property
     def untimed(self) -> str:
-        """Why a launch has no time; empty where all have one, or it was not asked for."""
+        """Why a launch has no time; empty if all have one, or it was not requested."""
         return next((why for launch in self.launches if (why := launch.get("predicted", {}).get("no_time", ""))), "")
 
     @property
     def parting(self) -> str:
-        """Which of its constants a kernel was compiled for in launches that went wrong, where others went well; else
-        nothing.
+        """The compile-time constants that distinguish launches that went wrong from those that did not.
+
+        Empty if none do.
         """
         judged = [launch for launch in self.launches if launch["treatment"] == CHECKED]
         constants = [launch["details"].get("constants", {}) for launch in judged]
@@ -163,30 +167,30 @@ class KernelSummary:
 
 @dataclass
 class SessionSummary:
-    """All that the processes of a session recorded."""
+    """Everything that the processes of a session recorded."""
 
     kernels: list[KernelSummary]
     processes: int
-    # what the program compared by itself: how often, and the lines where it was wrong
+    # comparisons made by the program itself: how many, and the lines where they failed
     compared: int = 0
     wrong: list[Place] = field(default_factory=list)
-    # how often the program asked how long something took, and how often what it got was predicted for a GPU
+    # how often the program asked for a time, and how often it got a prediction for a GPU
     timed: int = 0
     timed_by_prediction: int = 0
 
     @property
     def titles(self) -> list[str]:
-        """The kernels that were launched."""
+        """The names of the launched kernels."""
         return [kernel.title for kernel in self.kernels if not kernel.calls]
 
     @property
     def findings(self) -> int:
-        """How many findings there are."""
+        """Number of findings."""
         return sum(len(kernel.findings) for kernel in self.kernels)
 
     @property
     def headline(self) -> str:
-        """What was found, in words: that nothing was, only of what was looked at."""
+        """The result in words; "no findings" only refers to what was checked."""
         if found := self.findings:
             return f"{found} finding{'s' * (found > 1)}"
         refused = sum(len(kernel.refused) for kernel in self.kernels)
@@ -200,18 +204,20 @@ class SessionSummary:
 
     @property
     def ok(self) -> bool:
-        """Whether every launch ended and nothing was found."""
+        """Whether every launch ended without findings."""
         return all(kernel.ok for kernel in self.kernels)
 
     @property
     def safe(self) -> bool | None:
-        """As `ok`; None where nothing speaks against it and no launch was checked."""
+        """As `ok`; None if nothing is wrong but no launch was checked."""
         return None if self.ok and not any(kernel.checked for kernel in self.kernels) else self.ok
 
     @property
     def in_a_row_ps(self) -> dict[str, int]:
-        """What all launches take on a GPU in the order of the program, by how they follow each other, where nothing is
-        between them but their gaps; nothing where one has no time, there are fewer than two, or several processes.
+        """The predicted time of all launches in program order, by how they follow each other.
+
+        Only their gaps are between them. Empty if one has no time, there are fewer than two, or there are several
+        processes.
         """
         launches = sorted((one for kernel in self.kernels for one in kernel.launches), key=lambda one: one["number"])
         known = [one.get("predicted", {}) for one in launches]
@@ -221,7 +227,7 @@ class SessionSummary:
 
     @property
     def unfinished(self) -> list[Record]:
-        """Launches in which a process ended."""
+        """Launches in which a process died."""
         return [launch for kernel in self.kernels for launch in kernel.unfinished]
 
 
@@ -247,7 +253,7 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
             _add(record, kernel, open_launches)
     for begun in open_launches.values():
         kernels[begun["title"]].unfinished.append(begun)
-    # calls that were refused, and the program heard of each
+    # refused calls, each of which the program noticed
     if HOST in kernels and not kernels[HOST].calls:
         del kernels[HOST]
     for kernel in kernels.values():
@@ -259,7 +265,7 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
 
 
 def _add(record: Record, kernel: KernelSummary, begun: dict[tuple[int, int], Record]) -> None:
-    """What a record says of a kernel; `begun` are launches that have not ended, by process and number."""
+    """Add a record to a kernel; `begun` are launches that have not ended, by process and number."""
     key = (record["process"], record.get("number", 0))
     if record["event"] == "begin":
         begun[key] = record
@@ -275,7 +281,7 @@ def _add(record: Record, kernel: KernelSummary, begun: dict[tuple[int, int], Rec
 
 
 def _add_call(record: Record, host: KernelSummary) -> None:
-    """What a record says of calls of the program itself: of those that are refused it may ask why, later."""
+    """Add a record on host calls; the program may ask for the error of a refused call later."""
     same = [call for call in host.calls if (call["process"], call["number"]) == (record["process"], record["number"])]
     if record["event"] == "host":
         host.calls.append(record)

@@ -1,1 +1,1 @@
-"""CuTe DSL: its own runtime library runs on the driver library; tensors say that they lie on a GPU."""
+"""CuTe DSL: its own runtime library runs on our driver library; torch tensors report that they are on a GPU."""

@@ -1,8 +1,8 @@
-"""The door for CuTe DSL: tensors that are passed by DLPack say that they lie on a GPU, and PTX is kept.
+"""The door for CuTe DSL: tensors passed by DLPack report that they are on a GPU, and PTX is kept.
 
-All else is done by CuTe DSL's own runtime library, over the driver library. A tensor of torch's CPU build that counts
-as one on "cuda" is passed as memory of the CPU, and the compiler would not take its address for a global one.
-PTX is kept where the driver library looks for it, also when a program has its files written to a folder of its own.
+Everything else is done by CuTe DSL's own runtime library, on top of our driver library. A tensor of torch's CPU build
+that stands for a CUDA tensor would otherwise be passed as CPU memory, and the compiler would not treat its address as
+global. PTX is kept where our driver library looks for it, even if a program dumps its files to a folder of its own.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from kernbench.ptx.doors.patching import Patches
 if TYPE_CHECKING:
     from kernbench.ptx.doors.session import Session
 
-# DLPack's number of CUDA devices, and where a tensor that is passed has the kind of its device
+# DLPack's number for CUDA devices, and the offset of the device kind in a tensor
 _CUDA = 2
 _KIND_AT = 8
 
@@ -27,13 +27,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class CuteDoor:
-    """Lets torch tensors that count as CUDA ones be passed as such, and keeps the PTX of what is compiled."""
+    """Lets torch tensors that stand for CUDA tensors be passed as such, and keeps the PTX of compiled kernels."""
 
     def __init__(self, session: "Session"):
         self._patches = Patches()
 
     def open(self) -> None:
-        """Tensors where torch is there; without it they come from elsewhere, and say themselves where they are."""
+        """Patch tensors if torch is installed.
+
+        Without it, tensors come from libraries that report their device themselves.
+        """
         self._keep_texts()
         _load_runtime()
         try:
@@ -53,7 +56,7 @@ class CuteDoor:
         self._patches.set(tensor, "__dlpack_device__", device)
 
     def _keep_texts(self) -> None:
-        """What a compilation gave is read into a record when it is done; releases before 4.2 have none."""
+        """Keep the PTX of finished compilations; releases before 4.2 have no such record."""
         kind: Any = getattr(sys.modules.get("cutlass.base_dsl.jit_executor"), "JitFunctionArtifacts", None)
         if kind is None:
             return
@@ -66,24 +69,24 @@ class CuteDoor:
         self._patches.set(kind, "__post_init__", finish_and_keep)
 
     def close(self) -> None:
-        """Put everything back."""
+        """Undo all patches."""
         self._patches.undo()
 
 
 def _load_runtime() -> None:
-    """Load the library that compiled code calls: its CUDA runtime is replaced by whoever watches Python load one."""
+    """Load the library that compiled code calls; the hook on library loading then replaces its CUDA runtime."""
     find = getattr(sys.modules.get("cutlass.base_dsl.env_manager"), "get_prefix_dsl_libs", None)
     for path in str((find and find("CUTE_DSL")) or "").split(os.pathsep):
         if path:
             try:
                 ctypes.CDLL(path)
             except OSError as problem:
-                # compiled code that needs it says so itself, with its own error
+                # compiled code that needs it raises its own error
                 _LOG.warning("CuTe DSL's runtime library %s could not be loaded: %s", path, problem)
 
 
 def keep_text(text: object) -> None:
-    """Write a PTX text to the folder where the driver library looks for those of machine code."""
+    """Write PTX to the folder where our driver library looks for the PTX of machine code."""
     folder = os.environ.get(KEPT)
     if folder and isinstance(text, str) and ".version" in text:
         name = hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -91,7 +94,7 @@ def keep_text(text: object) -> None:
 
 
 def _on_gpu(capsule: object) -> object:
-    """The same capsule, saying that its memory is a GPU's."""
+    """Change a capsule to report GPU memory."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + _KIND_AT).value = _CUDA

@@ -1,1 +1,1 @@
-"""A library that stands in for libcuda.so.1 and libcudart: programs of CUDA C++, CuPy, Numba, cuda.core."""
+"""A library that replaces libcuda.so.1 and libcudart, for programs of CUDA C++, CuPy, Numba and cuda.core."""

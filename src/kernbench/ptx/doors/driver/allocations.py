@@ -1,4 +1,4 @@
-"""The memory that a program has from the driver: what was allocated as what, and which bytes copies and fills write."""
+"""Memory allocated through the driver: the kind of each allocation, and the bytes that copies and fills write."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ _FREED_BY = {
     _HOST: "cudaFreeHost (cuMemFreeHost)",
     _MANAGED: "cudaFree (cuMemFree)",
 }
-# where a copy says that one of its sides lies
+# which memory a copy names for one side
 _ON_HOST, _ON_DEVICE = 1, 2
-# no allocation ever begins below
+# addresses below are null pointers
 _FIRST_PAGE = 4096
 Words = Sequence[int]
 
@@ -35,16 +35,16 @@ class _Piece:
 
 
 class Allocations:
-    """What a program allocated. In a process of its own (`shared`) only copies of the program's other memory are."""
+    """The allocations of a program; with `shared`, it is another process, of which only registered memory is copied."""
 
     def __init__(self, memory: DeviceMemory, *, capacity: int, shared: bool):
         self._memory = memory
         self._capacity = capacity
         self._shared = shared
-        # what was freed and not given to anybody since, by address
+        # freed allocations whose addresses are not reused, by address
         self._freed: dict[int, _Piece] = {}
         self._pieces: dict[int, _Piece] = {}
-        # of what a reset of the device freed: number by address
+        # allocations freed by a device reset: number by address
         self._gone_with_context: dict[int, int] = {}
         self._registered: dict[int, int] = {}
         self._numbers = count(1)
@@ -69,7 +69,7 @@ class Allocations:
             raise RefusedError(Result.OUT_OF_MEMORY, text)
         number = next(self._numbers)
         try:
-            # the host writes its own and managed memory without a word
+            # the host writes pinned and managed memory without a call
             address = self._memory.allocate(nbytes, self._name(number), written=kind != _DEVICE)
         except MisuseError as problem:
             raise RefusedError(Result.OUT_OF_MEMORY, str(problem)) from None
@@ -79,7 +79,7 @@ class Allocations:
         return Answer(words=(address,))
 
     def _name(self, number: int) -> str:
-        """What findings call memory that is no argument's: which allocation, and the line where it is known."""
+        """The name of an allocation in findings: its number, and the line that allocated it, if known."""
         site = None if self._shared else launch_site()
         return f"allocation {number}" + (f" ({Path(site.file).name}:{site.line})" if site is not None else "")
 
@@ -102,14 +102,14 @@ class Allocations:
         self.in_use -= piece.nbytes
 
     def _reset(self, words: Words, data: bytes) -> Answer:
-        """The context is gone, and all that was allocated in it."""
+        """Destroy the context, with all its allocations."""
         for piece in list(self._pieces.values()):
             self._give_back(piece)
             self._gone_with_context[piece.address] = piece.number
         return Answer()
 
     def _not_to_free(self, address: int) -> str:
-        """Why an address cannot be given back."""
+        """Why an address cannot be freed."""
         if address in self._freed:
             if self._gone_with_context.get(address) == self._freed[address].number:
                 return f"the memory at {address:#x} is freed, and was freed by the reset of the device before"
@@ -126,7 +126,7 @@ class Allocations:
         return Answer(words=(piece.address, piece.nbytes, piece.kind, piece.number))
 
     def _touched(self, words: Words, data: bytes) -> Answer:
-        """The program's own code reads or writes through a device pointer."""
+        """The host reads or writes through a device pointer."""
         (address,) = words
         held = self._memory.array_at(address) if self._memory.holds(address) else None
         where = (
@@ -165,7 +165,7 @@ class Allocations:
         return Answer()
 
     def _carry(self, target: int, source: int, nbytes: int) -> None:
-        """Bytes that nobody wrote stay so where they are copied."""
+        """Propagate undefined bytes: unwritten source bytes make the copied bytes unwritten."""
         undefined = self._memory.undefined(source, nbytes) if self._memory.holds(source) else None
         self._memory.written(target, nbytes)
         if undefined is None or not undefined.any():
@@ -183,7 +183,7 @@ class Allocations:
         return Answer()
 
     def _check(self, address: int, nbytes: int) -> None:
-        """Raise where a range of device addresses is not all in one allocation that lives, or is at a null pointer."""
+        """Raise an error if a range of device addresses is not in one live allocation, or at a null pointer."""
         what = f"a copy or fill of {nbytes:,} bytes at {address:#x}"
         if address < _FIRST_PAGE:
             hint = "the pointer was never set, or an allocation that should have set it was refused"
@@ -203,10 +203,10 @@ class Allocations:
         raise FaultyCallError("out-of-bounds", f"{what} lies in no allocation", "the address of the call")
 
     def _check_kind(self, side: str, address: int, named: int) -> None:
-        """Raise where a copy names one side as memory of the host (2 bits: 1) or the device (2), and it is the other.
+        """Raise an error if a copy names a side as host memory (2 bits: 1) or device memory (2), and it is the other.
 
-        Pinned and managed memory may be named as either. What a Python program has on the device may be memory of other
-        front ends, such as torch, which the driver does not know.
+        Pinned and managed memory may be named as either. Device pointers of a Python program may come from other front
+        ends, such as torch, which the driver does not know.
         """
         held = self._memory.array_at(address) if self._memory.holds(address) else None
         piece = self._pieces.get(held.address) if held is not None else None
@@ -240,7 +240,7 @@ class Allocations:
 
 
 def _rows(address: int, pitch: int, slice_: int, width: int, height: int, depth: int) -> list[tuple[int, int]]:
-    """The ranges of a copy; rows without gaps are one."""
+    """The ranges of a copy; contiguous rows are one range."""
     if height * depth == 1 or (pitch == width and (depth == 1 or slice_ == width * height)):
         return [(address, width * height * depth)]
     return [(address + z * slice_ + y * pitch, width) for z in range(depth) for y in range(height)]

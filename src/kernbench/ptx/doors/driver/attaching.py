@@ -1,7 +1,7 @@
-"""The driver library in a Python that runs already, for front ends that find a GPU by way of CUDA's driver.
+"""Loads our driver library into a running Python, for front ends that find a GPU through CUDA's driver.
 
-Under `kernbench exec` the library is there before all else. Here it is loaded when such a front end is imported:
-whoever asks the system for libcuda.so.1 from then on gets it. Where NVIDIA's is loaded already, that is too late.
+Under `kernbench exec` the library is preloaded. Here it is loaded when such a front end is imported: from then on,
+loading libcuda.so.1 gives our library. If NVIDIA's is already loaded, it is too late.
 """
 
 import ctypes
@@ -24,21 +24,21 @@ from kernbench.ptx.doors.patching import Patches
 if TYPE_CHECKING:
     from kernbench.ptx.doors.session import Session
 
-# front ends that look for the driver once, when they are imported
+# front ends that look for the driver once, at import
 _EAGER = ("cupy",)
 _REMEDY = "begin the block before, or run the program with `kernbench exec -- python ...`"
 
 
 class DriverNotSeenWarning(UserWarning):
-    """Launches by way of CUDA's driver will not reach the emulated GPU; says why and what to do."""
+    """Launches through CUDA's driver will not reach the emulated GPU; says why and what to do."""
 
 
-# loaded once, and never unloaded: a front end keeps what it found
+# loaded once, and never unloaded: a front end keeps its function pointers
 _LOADED: list[Answering] = []
 
 
 class DriverDoor:
-    """CuPy, Numba, cuda.bindings and others for one session."""
+    """The door for CuPy, Numba, cuda.bindings and others, for one session."""
 
     def __init__(self, session: "Session"):
         self._session = session
@@ -46,20 +46,20 @@ class DriverDoor:
         self._answering: Answering | None = None
 
     def open(self) -> None:
-        """Let the library answer on the session; a `DriverNotSeenWarning` where it comes too late."""
+        """Let the library answer for the session; emits a `DriverNotSeenWarning` if it is too late."""
         problem = "" if _LOADED or library_here() is not None else _too_late()
         if problem:
             warnings.warn(DriverNotSeenWarning(f"{problem}: {_REMEDY}"), stacklevel=2)
             return
         self._answering = _load()
-        # what an earlier session has lost is not this one's
+        # a GPU lost in an earlier session is available again
         restore()
         self._answering.sessions.append(self._give)
         self._switches()
         self._watch(self._answering.library)
 
     def close(self) -> None:
-        """The library stays, and has no GPU, or that of the session around this one."""
+        """Disconnect the session; the library stays, with no GPU or that of the enclosing session."""
         self._patches.undo()
         if self._answering is not None:
             self._answering.sessions.remove(self._give)
@@ -68,14 +68,14 @@ class DriverDoor:
         return self._session
 
     def _switches(self) -> None:
-        """Compilers of front ends give PTX."""
+        """Make the compilers of front ends produce PTX."""
         kept = tempfile.TemporaryDirectory(prefix="kernbench-")
         self._patches.later(kept.cleanup)
         for name, value in compiler_switches(os.environ, kept.name, kept.name).items():
             self._patches.item(os.environ, name, value)
 
     def _watch(self, library: ctypes.CDLL) -> None:
-        """Libraries that are loaded with a CUDA runtime or a compiler in them get ours, before they are used."""
+        """Replace CUDA runtimes and compilers linked into other libraries, as soon as these are loaded."""
         create, load = ExtensionFileLoader.create_module, ctypes.CDLL.__init__
         replace: Callable[[], None] = library.kernbench_replace_runtimes
 
@@ -106,7 +106,7 @@ def _load() -> Answering:
 
 
 def _too_late() -> str:
-    """Why the library cannot take the driver's part, or nothing."""
+    """Why the library cannot replace the driver; empty if it can."""
     for name in _EAGER:
         if name in sys.modules:
             return f"{name} was imported before the emulated GPU was there, and has looked for a driver already"
@@ -115,7 +115,7 @@ def _too_late() -> str:
 
 
 def loaded_driver() -> Path | None:
-    """A driver library that this process has loaded, be it ours or NVIDIA's."""
+    """The driver library loaded in this process, ours or NVIDIA's."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""cuda.bindings has NVIDIA's runtime linked in, without symbols: functions are found by what Cython exports."""
+"""cuda.bindings has NVIDIA's runtime linked in, without symbols: its functions are found through Cython's exports."""
 
 import ctypes
 import sys
@@ -11,17 +11,17 @@ MODULES = ("cuda.bindings._internal.runtime", "cuda.bindings._internal.runtime_p
 
 
 class _Replacing(Loader):
-    """Loads the module as its own loader does, then lets its functions jump to ours."""
+    """Loads the module with its own loader, then redirects its functions to ours."""
 
     def __init__(self, loader: Loader, library: ctypes.CDLL):
         self._loader, self._library = loader, library
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """The module, as its own loader makes it."""
+        """Create the module with its own loader."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module; others take its functions from it when they are imported after it."""
+        """Run the module; modules imported later take its functions from it."""
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -30,7 +30,7 @@ class _Replacing(Loader):
 
 
 class BindingsFinder(MetaPathFinder):
-    """Looks out for the module."""
+    """An import hook for the module."""
 
     def __init__(self, library: ctypes.CDLL):
         self._library = library
@@ -38,7 +38,7 @@ class BindingsFinder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Its spec, with the replacement behind it; None for all else."""
+        """The module's spec, with a loader that redirects its functions; None for other modules."""
         spec = PathFinder.find_spec(name, path) if name in MODULES else None
         if spec is not None and spec.loader is not None:
             spec.loader = _Replacing(spec.loader, self._library)
@@ -46,7 +46,7 @@ class BindingsFinder(MetaPathFinder):
 
 
 def replace_exported(module: ModuleType, library: ctypes.CDLL) -> None:
-    """Let each function that a Cython module exports by the name of one of the runtime's jump to ours."""
+    """Patch each function that a Cython module exports under a runtime function's name to jump to ours."""
     get_name, get_pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -57,7 +57,7 @@ def replace_exported(module: ModuleType, library: ctypes.CDLL) -> None:
 
 
 def look_out(library: ctypes.CDLL) -> None:
-    """Replace the functions of cuda.bindings' runtime when it is imported, or at once where it is."""
+    """Redirect the runtime functions of cuda.bindings when it is imported, or now if it is."""
     for name in MODULES:
         if name in sys.modules:
             replace_exported(sys.modules[name], library)

@@ -1,6 +1,6 @@
-"""CuPy and Numba as the checks need them: arrays with memory of their own, and kernels that know their lines.
+"""Adapts CuPy and Numba to the checks: one allocation per array, and kernels with line information.
 
-Neither changes what a program computes. Both reach the GPU by way of CUDA's driver, which is another door.
+Neither changes what a program computes. Both reach the GPU through CUDA's driver, which is another door.
 """
 
 import functools
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
 
 
 class CupyDoor:
-    """Arrays of CuPy are allocated one by one.
+    """Allocates CuPy arrays one by one.
 
-    Its pool hands out pieces of 512 bytes and hands them out again: an access right behind an array would lie in memory
-    of the pool, and what `cupy.empty` gives would hold what another array left there.
+    CuPy's pool allocates pieces of 512 bytes and reuses them: an access just past an array would be inside the pool's
+    memory, and `cupy.empty` would contain what another array left there.
     """
 
     def __init__(self, session: "Session"):
         self._patches = Patches()
 
     def open(self) -> None:
-        """No pool, unless the program asks for one."""
+        """Disable the pool, unless the program sets one."""
         cuda: Any = sys.modules["cupy"].cuda
         before = cuda.get_allocator()
         cuda.set_allocator(None)
         self._patches.later(lambda: cuda.set_allocator(before))
 
     def close(self) -> None:
-        """The pool again."""
+        """Restore the pool."""
         self._patches.undo()
 
 
 class NumbaDoor:
-    """Kernels of Numba are compiled with the lines of their Python source, which changes no instruction."""
+    """Compiles Numba kernels with line information, which changes no instruction."""
 
     def __init__(self, session: "Session"):
         self._patches = Patches()
 
     def open(self) -> None:
-        """What is decorated from now on has lines; what a program asks for itself stays."""
+        """Kernels decorated from now on have line information; explicit options of the program take precedence."""
         kind: Any = getattr(sys.modules.get("numba.cuda.dispatcher"), "CUDADispatcher", None)
         if kind is None:
             return
@@ -59,5 +59,5 @@ class NumbaDoor:
         self._patches.set(kind, "__init__", with_lines)
 
     def close(self) -> None:
-        """As Numba does it."""
+        """Restore Numba's behaviour."""
         self._patches.undo()

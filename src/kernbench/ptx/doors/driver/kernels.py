@@ -1,4 +1,4 @@
-"""What the driver says of a kernel: its parameters, and attributes by their number in the driver API."""
+"""Kernel properties as the driver reports them: parameters, and attributes by their number in the driver API."""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,15 +7,15 @@ from kernbench.ptx.doors.driver.properties import SHARED_BY_DEFAULT
 from kernbench.ptx.text.module import Kernel
 from kernbench.result.run import Run
 
-# not known without the assembler; programs divide by it
+# unknown without ptxas, but programs divide by it
 _REGISTERS = 32
 
 
 def kernel_attributes(kernel: Kernel, shared_bytes: int, capability: int) -> list[int]:
-    """The sixteen attributes; `shared_bytes` are those that the kernel declares."""
+    """The sixteen attributes; `shared_bytes` is what the kernel declares."""
     block = kernel.reqntid or kernel.maxntid
     cluster = kernel.cluster
-    # the architecture that the PTX is for, not the version of PTX: libraries choose their kernels' sizes by it
+    # the target architecture of the PTX, not the PTX version: libraries choose launch sizes by it
     virtual = int("".join(filter(str.isdecimal, kernel.module.arch)) or 0)
     constant = sum(v.size or 0 for v in kernel.module.variables.values() if v.space == "const")
     values = [0] * 16
@@ -30,13 +30,13 @@ def kernel_attributes(kernel: Kernel, shared_bytes: int, capability: int) -> lis
 
 
 def parameter_layout(kernel: Kernel) -> bytes:
-    """Sizes, then offsets, of all parameters, in words of 32 bits."""
+    """Sizes, then offsets, of all parameters, as 32-bit words."""
     numbers = [p.size for p in kernel.params] + [p.offset for p in kernel.params]
     return b"".join(number.to_bytes(4, "little") for number in numbers)
 
 
 def split_parameters(kernel: Kernel, data: bytes) -> list[bytes]:
-    """The bytes of each parameter of those that lie one behind the other."""
+    """Split the concatenated bytes of all parameters."""
     found, at = [], 0
     for parameter in kernel.params:
         found.append(data[at : at + parameter.size])
@@ -45,9 +45,9 @@ def split_parameters(kernel: Kernel, data: bytes) -> list[bytes]:
 
 
 def pointed_to(kernel: Kernel, parameters: Sequence[bytes]) -> dict[int, str]:
-    """Names of parameters by the number they hold, where they are as wide as an address; of structs each word's.
+    """Names of parameters by value, if they are as wide as an address; for structs, one for each word.
 
-    Compilers write the kernel's name in front, which has hundreds of letters in CuTe DSL: it is left out.
+    Compilers prefix names with the kernel's name, which has hundreds of letters in CuTe DSL: it is dropped.
     """
     found: dict[int, str] = {}
     prefix = f"{kernel.name}_"
@@ -59,7 +59,7 @@ def pointed_to(kernel: Kernel, parameters: Sequence[bytes]) -> dict[int, str]:
 
 
 def kind_of_stop(run: Run) -> str:
-    """How a launch ended its program: "timeout", "assert", "trap", or "" where the program goes on."""
+    """How a launch ended its program: "timeout", "assert" or "trap"; empty if the program goes on."""
     if str(run.status) != "finished":
         return "timeout"
     for finding in run.findings:

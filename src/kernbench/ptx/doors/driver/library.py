@@ -1,7 +1,8 @@
-"""The driver library as a file: built from the C source by the system's compiler when it is first needed, then kept.
+"""The driver library as a file: built from C source with the system's compiler on first use, then cached.
 
-It is kept in the user's cache folder under a name that depends on the source and the compiler, so a new kernbench
-builds a new one. Processes that build at the same time do not meet: each builds files of its own and puts them there.
+It is in the user's cache folder under a name that depends on the source and the compiler, so another version of
+kernbench builds a new one. Concurrent builds are safe: each process builds in a folder of its own and renames the
+result.
 """
 
 import hashlib
@@ -25,12 +26,12 @@ _SECONDS = 120
 
 
 class LibraryError(KernbenchError):
-    """The driver library cannot be built; says why and what to do."""
+    """The driver library cannot be built; the message says why and what to do."""
 
 
 @cache
 def library_folder() -> Path:
-    """A folder that holds libcuda.so.1, also by the names of the CUDA runtime; built if it is not there."""
+    """A folder with libcuda.so.1, also under the names of the CUDA runtime; built on first use."""
     compiler = _compiler()
     source = _source()
     key = _key(source, compiler)
@@ -59,7 +60,7 @@ def _cache_folders() -> list[Path]:
 
 
 def _private(folder: Path) -> bool:
-    """Whether a folder where others may write too is ours alone: what is loaded from it runs as us."""
+    """Whether a folder where others may write is owned by this user alone: code loaded from it runs as this user."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
@@ -103,14 +104,14 @@ def _build(folder: Path, source: dict[str, str], compiler: list[str]) -> Path:
             Path(work, name).write_text(text)
         _compile(compiler, "driver.c", NAME, work, "-Wl,-z,initfirst", "-ldl")
         for name in _RUNTIMES:
-            # symbols carry the name of the library as their version
+            # the symbol version is the name of the library
             Path(work, "versions").write_text(f"{name} {{ global: cuda*; __cuda*; local: *; }};\n")
             _compile(compiler, "libcudart.c", name, work, "-Wl,--version-script,versions", f"./{NAME}")
         for name in _RUNTIMES:
             os.replace(Path(work, name), folder / name)
         with suppress(FileExistsError):
             (folder / "libcuda.so").symlink_to(NAME)
-        # last, as its presence says that all are there
+        # last: its presence says that the others are there
         os.replace(Path(work, NAME), folder / NAME)
     return folder
 

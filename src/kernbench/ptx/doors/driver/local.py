@@ -1,4 +1,4 @@
-"""The driver library of this process, answered by Python in it: one memory and one session with torch and Triton."""
+"""Answers calls of the driver library in this process: it shares memory and session with torch and Triton."""
 
 import _thread
 import atexit
@@ -36,24 +36,25 @@ _LAUNCH_FAILED = 719
 
 
 class Answering:
-    """Answers the driver library's calls, for the session that is in use when a call comes.
+    """Answers calls of the driver library, for the current session.
 
-    What a program has from the driver outlives sessions: a second one finds the modules and the memory of the first.
+    Objects that a program got from the driver outlive sessions: a second session takes over the modules and the memory
+    of the first.
     """
 
     def __init__(self, library: ctypes.CDLL):
         self.library = library
-        # what gives the session in use, the innermost last
+        # callables that return the open sessions, innermost last
         self.sessions: list[Callable[[], Session]] = []
         self._service: DriverService | None = None
-        # bytes of the last answer, for each thread that may still read them
+        # the data of the last answer of each thread, which may still be reading it
         self._answers: dict[int, ctypes.Array[ctypes.c_char]] = {}
-        # what the library calls must live as long as it may call
+        # the callback must stay alive as long as the library may call it
         self._function = _ANSWER(self.call)
         self._process = os.getpid()
         library.kernbench_answer.argtypes, library.kernbench_answer.restype = [ctypes.c_void_p], None
         library.kernbench_answer(ctypes.cast(self._function, ctypes.c_void_p))
-        # what libraries give back when they end comes after Python
+        # libraries may still free objects after Python has ended
         atexit.register(self._end)
 
     def _end(self) -> None:
@@ -88,7 +89,7 @@ class Answering:
             service = self._service_in_use()
             answer = service.answer(request, given, ctypes.string_at(data, size) if data and size else b"")
         except BaseException as problem:
-            # nothing may be raised through the library: an interrupt ends the program by the error that it gets
+            # no exception may pass through the library: after an interrupt, the program ends by the error it gets
             sys.stderr.write(f"kernbench: {type(problem).__name__} {problem} in a call of the driver library\n")
             return _LAUNCH_FAILED
         for number, word in enumerate(answer.words):
@@ -99,34 +100,34 @@ class Answering:
         return int(answer.result)
 
 
-# the one of this process, once its library is loaded
+# the instance of this process, once its library is loaded
 _HERE: list[Answering] = []
-# what a session needs; a Python without it leaves the emulation to a worker
+# packages that a session needs; a Python without them leaves the emulation to a worker
 _NEEDED = ("numpy", "ml_dtypes", "numba", "llvmlite")
 
 
 def answering(library: ctypes.CDLL) -> Answering:
-    """Let a loaded driver library ask this process's Python."""
+    """Connect a loaded driver library to this process's Python."""
     if not _HERE:
         _HERE.append(Answering(library))
     return _HERE[0]
 
 
 def library_here() -> ctypes.CDLL | None:
-    """The driver library where it is loaded before all else, as under `kernbench exec`."""
+    """The driver library if it is preloaded, as under `kernbench exec`."""
     program = ctypes.CDLL(None)
     return program if hasattr(program, "kernbench_answer") else None
 
 
 def restore() -> None:
-    """Let calls of the driver succeed again after a launch that took the GPU with it."""
+    """Let calls of the driver succeed again after the GPU was lost."""
     if _HERE:
         _HERE[0].library.kernbench_restore.argtypes, _HERE[0].library.kernbench_restore.restype = [], None
         _HERE[0].library.kernbench_restore()
 
 
 def torch_in_use() -> None:
-    """torch's CPU build stands for one that would have initialised the driver, and given threads its context."""
+    """Initialise the driver, as a CUDA build of torch would have done, with a context for each thread."""
     library = _HERE[0].library if _HERE else library_here()
     if library is not None:
         library.kernbench_runtime_in_use.argtypes, library.kernbench_runtime_in_use.restype = [], None
@@ -134,17 +135,17 @@ def torch_in_use() -> None:
 
 
 def new_stream() -> int:
-    """The handle of a stream of the driver library; 0, which is the default stream, where the library is not there."""
+    """The handle of a new stream; 0, the default stream, if the library is not loaded."""
     return _made("cuStreamCreate")
 
 
 def new_event() -> int:
-    """The handle of an event of the driver library; 0, which is none, where the library is not there."""
+    """The handle of a new event; 0 for none if the library is not loaded."""
     return _made("cuEventCreate")
 
 
 def _made(function: str) -> int:
-    """What a function of the driver library makes, without flags."""
+    """Create an object with a function of the driver library, without flags."""
     library = _HERE[0].library if _HERE else library_here()
     made = ctypes.c_void_p()
     if library is None or getattr(library, function)(ctypes.byref(made), 0):
@@ -153,7 +154,7 @@ def _made(function: str) -> int:
 
 
 def answer_under_exec(session: "Callable[[], Session]") -> None:
-    """Answer the library in a program under `kernbench exec`; `session` gives the session when it is first needed."""
+    """Answer the library in a program under `kernbench exec`; `session` makes the session on first use."""
     from importlib.util import find_spec
 
     library = library_here()

@@ -1,4 +1,4 @@
-"""Tensor maps as the driver's encoders describe them: numbers that stand for types, swizzles and fills."""
+"""Tensor maps from the arguments of the driver's encoders: numbers for element types, swizzles and fills."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
-"""What the emulated GPU says of itself when the driver is asked: attributes by their number in the driver API."""
+"""Device attributes of the emulated GPU, by their number in the driver API."""
 
 from kernbench.ptx.doors.gpus import Gpu
 from kernbench.ptx.emulator.engine.machine import Architecture
 
-# bytes of L2, memory clock in kHz and bus width of boards that are known; others get those of the nearest below
+# bytes of L2, memory clock in kHz, bus width and clock of known boards; others get those of the next lower one
 _BOARDS = {
     70: (6 << 20, 877_000, 4096, 1_530_000),
     75: (4 << 20, 5_001_000, 256, 1_590_000),
@@ -59,7 +59,7 @@ def _board(number: int) -> dict[int, int]:
 
 
 def _abilities(number: int) -> dict[int, int]:
-    """What can be done: unified addresses, managed memory, cooperative launches, pools, clusters, tensor maps."""
+    """Supported features: unified addressing, managed memory, cooperative launches, pools, clusters, tensor maps."""
     able = {
         15: 1,
         19: 1,

@@ -1,8 +1,8 @@
-"""Launches and calls on memory that the driver refuses, and whether the program noticed.
+"""Launches and memory calls that the driver refuses, and whether the program noticed.
 
-One rule holds for both: whoever asks for the error (cudaGetLastError, cudaGetErrorString, cuGetErrorName and their
-like) has noticed, and what it does then is its own affair. Whether a program looks at the code that a call returns, and
-no more, cannot be seen from here.
+The same rule applies to both: a program that asks for the error (cudaGetLastError, cudaGetErrorString, cuGetErrorName
+and the like) has noticed, and what it does then is its own business. Whether a program only checks the returned code
+cannot be observed.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from kernbench.ptx.doors.session import Launch, Session
 from kernbench.ptx.doors.terms.host_lines import line_of
 from kernbench.result.finding import Finding
 
-# what is refused here would run on a GPU, or might: that the program noticed does not make it well
+# these are refused only here, and might run on a GPU: even if the program notices, it is not fine
 _HERE_ONLY = (
     Result.INVALID_DEVICE_FUNCTION,
     Result.INVALID_IMAGE,
@@ -33,7 +33,7 @@ Words = Sequence[int]
 
 @dataclass(frozen=True)
 class Caller:
-    """Who gets an error code: a thread, and whether the program cannot miss it, as it is raised there."""
+    """The receiver of an error code: a thread, and whether the error is `raised` there, so that it cannot be missed."""
 
     error: int
     thread: int
@@ -47,9 +47,9 @@ class Refusals:
         self._unseen: dict[int, list[Launch]] = {}
         self._unseen_calls: dict[int, list[int]] = {}
         self._calls = 0
-        # of calls whose line is not known yet
+        # findings of calls whose line is not known yet
         self._faults: dict[int, Finding] = {}
-        # what was said already: a program may try again and again
+        # messages already shown: a program may retry again and again
         self._said: set[str] = set()
 
     def decline(
@@ -62,7 +62,7 @@ class Refusals:
         grid: tuple[int, ...] = (),
         block: tuple[int, ...] = (),
     ) -> str:
-        """Record a launch that is refused; gives what is to be said to the person, which is said once."""
+        """Record a refused launch; returns the message for the user, empty if it was shown before."""
         if caller.error == Result.INVALID_DEVICE_FUNCTION and not why:
             why = f"no PTX of the program that runs on {session.arch} has it: {remedy(session.arch)}, for all its files"
         of_gpu = caller.error not in _HERE_ONLY
@@ -78,7 +78,7 @@ class Refusals:
         return text
 
     def seen(self, session: Session, words: Words) -> Answer:
-        """A thread has asked for its last error: what a GPU would have refused as well is its own affair."""
+        """A thread has asked for its last error: launches and calls that a GPU refuses as well count as noticed."""
         for launch in self._unseen.pop(words[0], []):
             session.accept_refusal(launch)
         for number in self._unseen_calls.pop(words[0], []):
@@ -86,7 +86,7 @@ class Refusals:
         return Answer()
 
     def fault(self, session: Session, problem: FaultyCallError) -> int:
-        """Record a call on memory that is refused; gives its number, by which `called` says who made it."""
+        """Record a refused memory call; returns its number, by which `called` identifies the caller."""
         self._calls += 1
         hint = f"{problem.hint}; {_UNSEEN}" if problem.has_code else problem.hint
         found = self._faults[self._calls] = Finding(problem.kind, str(problem), hint=hint)
@@ -94,7 +94,7 @@ class Refusals:
         return self._calls
 
     def called(self, session: Session, words: Words, data: bytes) -> Answer:
-        """Which thread made a refused call, and at which address of which file (`data`) it is in the program."""
+        """Record the thread of a refused call, and its address in a file of the program (`data`)."""
         number, thread, base, address = words
         self._unseen_calls.setdefault(thread, []).append(number)
         line = line_of(data.decode(errors="replace"), base, address) if address else None

@@ -1,11 +1,11 @@
-"""What the driver library asks, and the driver's error codes; the C source has the same numbers."""
+"""Requests of the driver library, and the driver's error codes; the C source has the same numbers."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class Request(IntEnum):
-    """What is asked; `native/driver.h` has the same list."""
+    """The kind of a request; `native/driver.h` has the same list."""
 
     HELLO = 1
     ALLOCATE = 2
@@ -34,7 +34,7 @@ class Request(IntEnum):
 
 
 class Result(IntEnum):
-    """Error codes of the driver API that the emulator gives."""
+    """Error codes of the driver API that the emulator returns."""
 
     SUCCESS = 0
     INVALID_VALUE = 1
@@ -61,7 +61,7 @@ MOST_WORDS = 192
 
 @dataclass(frozen=True)
 class Answer:
-    """An error code, numbers and bytes; the bytes of an error are its message."""
+    """An error code, numbers and bytes; for an error the bytes are its message."""
 
     result: Result = Result.SUCCESS
     words: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ class Answer:
 
 
 class RefusedError(Exception):
-    """A request that gets an error code and a message; the message is shown to the person."""
+    """A request that gets an error code and a message, which is shown to the user."""
 
     def __init__(self, result: Result, message: str = ""):
         super().__init__(message)
@@ -77,8 +77,11 @@ class RefusedError(Exception):
 
 
 class FaultyCallError(RefusedError):
-    """A call on memory that a GPU refuses as well: where the program does not ask for the error, it is in the verdict,
-    `kind` says as what. An access of the host itself has no code that a program could ask for.
+    """A memory call that a GPU refuses as well.
+
+    If the program does not ask for the error, it becomes a finding of `kind`.
+
+    An access of the host itself has no error code that a program could ask for.
     """
 
     has_code = True
@@ -90,6 +93,6 @@ class FaultyCallError(RefusedError):
 
 
 class HostAccessError(FaultyCallError):
-    """An access of the host to memory that is the device's alone: the program ends by it."""
+    """A host access to device-only memory: it ends the program."""
 
     has_code = False

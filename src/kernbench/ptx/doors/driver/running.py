@@ -1,4 +1,4 @@
-"""Running a program on the driver library: where it finds the library, and the emulator that answers it."""
+"""Runs a program with our driver library: how it finds the library, and the emulator process that answers it."""
 
 import os
 import select
@@ -29,8 +29,8 @@ def driver_environment(
 ) -> Iterator[dict[str, str]]:
     """Variables to add to a program's environment, so that it finds an emulated GPU; valid inside the block.
 
-    Records of launches are written to `folder`. The emulator's process starts when a program first asks for a GPU.
-    Raises `LibraryError` where the library cannot be built.
+    Records of launches are written to `folder`. The emulator's process starts when a program first uses the GPU. Raises
+    `LibraryError` if the library cannot be built.
     """
     given = os.environ if environment is None else environment
     library = library_folder()
@@ -43,7 +43,7 @@ def driver_environment(
             yield {
                 _SOCKET: str(path),
                 _PATH: os.pathsep.join(filter(None, [str(library), given.get(_PATH)])),
-                # in front of all else, so that a runtime that is linked into the program is replaced in time
+                # preloaded, so that a CUDA runtime linked into the program is replaced in time
                 _PRELOAD: " ".join(filter(None, [str(library / NAME), given.get(_PRELOAD)])),
                 **compiler_switches(given, kept, work),
             }
@@ -52,15 +52,15 @@ def driver_environment(
 
 
 def compiler_switches(given: Mapping[str, str], kept: str, sources: str) -> dict[str, str]:
-    """Variables of front ends' own, so that they give PTX instead of machine code, or keep it beside it in a folder.
+    """Environment variables that make front ends produce PTX instead of machine code, or keep it beside it in a folder.
 
-    `sources` is where the driver library keeps what the program has compiled.
+    `sources` is where our driver library keeps the sources that the program compiles.
     """
     return {
         "CUPY_COMPILE_WITH_PTX": "1",
-        # kernels that CuPy compiles, instead of ready ones, which are machine code
+        # kernels compiled by CuPy instead of prebuilt ones, which are machine code
         "CUPY_ACCELERATORS": given.get("CUPY_ACCELERATORS", ""),
-        # not among the kernels that a real GPU has, which are machine code, and know no lines
+        # a cache of its own: kernels compiled for a real GPU are machine code without line information
         CUPY_FOLDER: given.get(CUPY_FOLDER) or str(library_folder().parent.parent / "cupy"),
         "CUPY_CACHE_SAVE_CUDA_SOURCE": "1",
         SOURCES: sources,
@@ -71,20 +71,20 @@ def compiler_switches(given: Mapping[str, str], kept: str, sources: str) -> dict
 
 
 def _cute_switches(language: str, given: Mapping[str, str], kept: str) -> dict[str, str]:
-    """The variables of CuTe DSL, or of its experimental language, which has the same ones under a name of its own."""
+    """The variables of CuTe DSL, or of its experimental language, which has its own prefix."""
     wanted = [*filter(None, given.get(f"{language}_KEEP", "").split(",")), "ptx"]
     return {
         f"{language}_KEEP": ",".join(dict.fromkeys(wanted)),
         f"{language}_DUMP_DIR": given.get(f"{language}_DUMP_DIR") or kept,
-        # findings at the lines of the Python source
+        # line information, for findings in the Python source
         f"{language}_LINEINFO": given.get(f"{language}_LINEINFO", "1"),
-        # what was compiled before left no PTX here
+        # kernels compiled earlier left no PTX here
         f"{language}_DISABLE_FILE_CACHING": "1",
     }
 
 
 class _Server:
-    """The socket that programs connect to; the process behind it is started by the first one."""
+    """The socket that programs connect to; the first connection starts the emulator process."""
 
     def __init__(self, path: Path, options: Options, folder: Path, environment: Mapping[str, str]):
         self._environment = dict(environment)
@@ -103,13 +103,13 @@ class _Server:
         asked, _, _ = select.select([number, self._wake], [], [])
         if self._wake not in asked:
             command = [*self._command, str(number), *self._arguments]
-            # a group of its own, so that workers that are still there can be ended with it
+            # a process group of its own, so that remaining workers can be killed with it
             self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True, env=self._environment)
             # if that process ends, nobody listens any more, and programs get an error
             self._listener.close()
 
     def stop(self) -> None:
-        """End the process and the workers of programs that have not ended."""
+        """End the process and the workers of programs that still run."""
         os.close(self._stop)
         self._thread.join()
         self._listener.close()

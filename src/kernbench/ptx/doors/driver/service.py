@@ -1,4 +1,4 @@
-"""Answers what the driver library asks: memory, modules and launches of one process, on one session."""
+"""Answers requests of the driver library: memory, modules and launches of one process, on one session."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel
 
 _STOPS = {"timeout": Result.LAUNCH_TIMEOUT, "assert": Result.ASSERT, "trap": Result.LAUNCH_FAILED}
-# what went wrong -> the driver's code for it; the first that fits counts
+# exception -> the driver's error code; the first match counts
 _CODES: tuple[tuple[type[BaseException], Result], ...] = (
     (NoPtxError, Result.NO_BINARY_FOR_GPU),
     (ImageError, Result.INVALID_IMAGE),
@@ -40,17 +40,17 @@ _CODES: tuple[tuple[type[BaseException], Result], ...] = (
     (MisuseError, Result.INVALID_VALUE),
     (KernbenchError, Result.NOT_SUPPORTED),
 )
-# what a program may ask when there is no GPU any more
+# requests that are still answered when there is no GPU any more
 _GIVING_BACK = (Request.FREE, Request.UNLOAD, Request.UNREGISTER, Request.RANGE, Request.RESET)
 Words = Sequence[int]
 
 
 class DriverService:
-    """One process's use of the driver library; `shared` says that the program runs in another process than this."""
+    """The driver state of one process; `shared` says that the program runs in another process."""
 
     def __init__(self, session: Session, *, shared: bool = False):
         self.session = session
-        # what kernels print is printed by the program, which is another process
+        # in another process, the program itself prints the output of kernels
         session.prints = not shared
         capacity = session.device.machine.memory_bytes
         self.memory = Allocations(session.memory, capacity=capacity, shared=shared)
@@ -60,7 +60,7 @@ class DriverService:
         self._loaded: dict[str, int] = {}
         self._kernels: dict[int, Kernel] = {}
         self._refusals = Refusals()
-        # why nothing but giving back is answered
+        # if not empty, why only requests that free resources are answered
         self._closed = ""
         self._lock = RLock()
         self._handlers: dict[Request, Callable[[Words, bytes], Answer]] = {
@@ -84,7 +84,7 @@ class DriverService:
         }
 
     def use(self, session: Session | None) -> None:
-        """Answer on another session: modules go with it, their variables with their first values. None: on none."""
+        """Switch to another session: modules are loaded there, with initial variables. None: no session."""
         with self._lock:
             self._closed = ""
             if session is None:
@@ -104,7 +104,7 @@ class DriverService:
             self._modules[number] = LoadedText(session, loaded.module)
 
     def answer(self, request: int, words: Words, data: bytes) -> Answer:
-        """What a request gets; nothing raises."""
+        """Answer a request; never raises."""
         try:
             with self._lock:
                 if self._closed and request not in _GIVING_BACK:
@@ -112,7 +112,7 @@ class DriverService:
                 return self._handlers[Request(request)](words, data)
         except RefusedError as problem:
             number: tuple[int, ...] = ()
-            # of a program in this process, front ends raise it: what is caught is meant
+            # in this process, front ends raise it as an exception: what a program catches is intended
             if self._shared and isinstance(problem, FaultyCallError):
                 number = (self._refusals.fault(self.session, problem),)
             return Answer(problem.result, number, str(problem).encode())
@@ -130,7 +130,7 @@ class DriverService:
         return Answer(words=tuple(values), data=self._gpu.name.encode())
 
     def _timed(self, words: Words, data: bytes) -> Answer:
-        """Picoseconds between two events, of which each knows how many launches there were before it; 0: not known."""
+        """Picoseconds between two events, given the number of launches before each; 0 if unknown."""
         return Answer(words=(self.session.time_since(*words) or 0,))
 
     def _usage(self, words: Words, data: bytes) -> Answer:
@@ -138,10 +138,10 @@ class DriverService:
         return Answer(words=(max(0, total - self.memory.in_use), total))
 
     def _load(self, words: Words, data: bytes) -> Answer:
-        # the name of the file that the image is part of, then the image
+        # the data is the name of the file that contains the image, then the image
         folder, file = os.environ.get(KEPT), data[: words[0]].decode(errors="replace")
         image, kept = data[words[0] :], Path(folder) if folder else None
-        # of another process the files are not known
+        # files of another process are unknown
         files = [] if self._shared else own_files()
         texts = [at_own_lines(text, files) for text in texts_of(image, self.session.arch, kept, in_file=file)]
         text = link_texts(with_device_runtime(texts))
@@ -150,7 +150,7 @@ class DriverService:
         return Answer(words=(number,))
 
     def _module(self, text: str) -> LoadedText:
-        """A module: one that was loaded before has to have variables of its own, if it has variables."""
+        """Load a module: if it has variables and was loaded before, it gets its own copy of them."""
         earlier = self._loaded.get(text)
         self._loaded[text] = 1
         first = self.session.load(text)
@@ -159,7 +159,7 @@ class DriverService:
         return self.session.load_again(text)
 
     def _reset(self, words: Words, data: bytes) -> Answer:
-        """The context is gone: modules are loaded anew when they are used, and their variables have first values."""
+        """Destroy the context: modules are loaded again when used, with initial variables."""
         for loaded in self._modules.values():
             self.session.device.forget(loaded.module)
         return self.memory.handlers[Request.RESET](words, data)
@@ -217,21 +217,21 @@ class DriverService:
             shared_bytes=shared,
             cluster=given,
             cooperative=bool(cooperative),
-            # of another process the line is not known
+            # the line in another process is unknown
             site=None if self._shared else launch_site(),
             notes=Notes(names, words=words_of(kernel.name)),
         )
         return _launched(launch, shared=self._shared, keep_going=self.session.options.keep_going)
 
     def _refused(self, words: Words, data: bytes) -> Answer:
-        """The library has refused a launch by itself; `data` has the kernel's name and the reason."""
+        """The library itself has refused a launch; `data` has the kernel's name and the reason."""
         name, _, why = (part.decode(errors="replace") for part in data.partition(b"\0"))
         caller = Caller(words[0], words[1], self._raises(words[2]))
         sizes = {"grid": tuple(words[3:6]), "block": tuple(words[6:9])}
         return Answer(data=self._refusals.decline(self.session, caller, name, why, **sizes).encode())
 
     def _resident(self, kernel: Kernel, threads: int, shared: int) -> int:
-        """Blocks that are resident on one multiprocessor."""
+        """Resident blocks per multiprocessor."""
         declared = self.session.device.declared_shared(kernel)
         machine = self.session.device.machine
         if threads > 1024 or declared + shared > machine.shared_per_block:
@@ -239,7 +239,7 @@ class DriverService:
         return machine.resident(threads, declared + shared) // machine.sms
 
     def _unfit(self, request: LaunchRequest, cooperative: bool) -> tuple[Result, str]:
-        """Why no GPU of this kind would begin a launch, with the driver's code for it; nothing where it would."""
+        """Why no GPU of this kind would start a launch, with the driver's error code; empty if it would."""
         try:
             grid, block, _ = request.shape
         except MisuseError as problem:
@@ -251,7 +251,7 @@ class DriverService:
         return Result.COOPERATIVE_LAUNCH_TOO_LARGE, f"a cooperative launch of {prod(grid)} blocks: {resident}"
 
     def _raises(self, by_driver: int) -> bool:
-        """Whether an error is raised in the program: Python front ends do where they call the driver themselves."""
+        """Whether an error is raised in the program: Python front ends do so if they call the driver themselves."""
         return bool(by_driver) and not self._shared
 
     def _occupancy(self, words: Words, data: bytes) -> Answer:
@@ -263,7 +263,7 @@ def _unsigned(values: Sequence[int]) -> list[int]:
 
 
 def _launched(launch: Launch, *, shared: bool, keep_going: bool) -> Answer:
-    """Its number among the session's launches, bytes of printf's text, and the error that stays."""
+    """The launch's number in the session, the bytes of its printf output, and the sticky error, if any."""
     run = launch.run
     if run is None:
         return Answer(words=(launch.number, 0, 0))

@@ -13,7 +13,7 @@ _MOST_BYTES = 1 << 32
 
 
 class ConnectionEndedError(Exception):
-    """The program at the other end is gone, or does not speak as the library does."""
+    """The program at the other end is gone, or violates the protocol."""
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
@@ -32,18 +32,18 @@ def receive(connection: socket.socket, count: int) -> bytes:
 
 
 def greet(connection: socket.socket) -> int:
-    """The number of the process that connected."""
+    """The pid of the process that connected."""
     return int(_GREETING.unpack(receive(connection, _GREETING.size))[0])
 
 
 def send_mapping(connection: socket.socket, address: int, nbytes: int, file: int) -> None:
-    """Pass the file that holds device memory, and where it is mapped."""
+    """Send the file of device memory, and the address to map it at."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [file]))]
     connection.sendmsg([_MAPPING.pack(address, nbytes)], rights)
 
 
 def receive_request(connection: socket.socket) -> tuple[int, tuple[int, ...], bytes]:
-    """What is asked: its number, its words, its bytes."""
+    """Receive a request: its number, its words, its bytes."""
     request, count, nbytes = _HEADER.unpack(receive(connection, _HEADER.size))
     if count > MOST_WORDS or nbytes > _MOST_BYTES:
         raise ConnectionEndedError

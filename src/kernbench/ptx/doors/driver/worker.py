@@ -1,8 +1,8 @@
 """Workers: each process of a program that uses the driver library has one, which emulates its GPU.
 
 A server waits for connections and forks a worker for each, with everything imported. A worker shares its device memory
-with the program through a file that both map at the same addresses. It ends when the program does, also in the midst of
-a launch.
+with the program through a file that both map at the same addresses. It ends with the program, even in the middle of a
+launch.
 """
 
 import os
@@ -23,8 +23,8 @@ _HANGUP = getattr(select, "POLLRDHUP", 0x2000) | select.POLLHUP | select.POLLERR
 
 
 def serve(listener: socket.socket, options: str, folder: Path) -> None:
-    """Fork a worker for each program that connects, until this process is ended."""
-    # the person's Ctrl-C is for the program; workers end with it
+    """Fork a worker for each program that connects, until this process is killed."""
+    # Ctrl-C is meant for the program; workers end with it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -57,7 +57,7 @@ def work(connection: socket.socket, options: str, folder: Path) -> None:
 
 
 def _end_with(connection: int) -> None:
-    """End this process when the program at the other end is gone, whatever runs here."""
+    """End this process when the program at the other end is gone."""
     watch = select.poll()
     watch.register(connection, _HANGUP)
     while not watch.poll():

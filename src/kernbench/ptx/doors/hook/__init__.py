@@ -1,1 +1,1 @@
-"""What Python runs first in programs under `kernbench exec`: see `sitecustomize`."""
+"""The module that Python runs first in programs under `kernbench exec`: see `sitecustomize`."""

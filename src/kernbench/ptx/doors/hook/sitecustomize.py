@@ -1,4 +1,4 @@
-"""Python imports this when it starts in a program under `kernbench exec`, and nothing of it is seen by the program.
+"""Python imports this at startup in a program under `kernbench exec`; the program does not notice.
 
 The `sitecustomize` that the program would have had, if any, runs as well.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def _chain() -> None:
-    """Run the `sitecustomize` that comes after this one."""
+    """Run the `sitecustomize` that follows this one on the path."""
     here = Path(__file__).parent
     rest = [entry for entry in sys.path if Path(entry or ".").absolute() != here]
     found = PathFinder.find_spec("sitecustomize", rest)
@@ -24,7 +24,7 @@ def _chain() -> None:
 
 def _start() -> None:
     """Open the doors that the program will need."""
-    # behind everything of the program's own
+    # last, after the program's own entries
     root = str(Path(__file__).parents[4])
     if root not in sys.path:
         sys.path.append(root)

@@ -1,4 +1,4 @@
-"""`with emulated("sm_90a") as session:` around ordinary code: its launches run on an emulated GPU, checked."""
+"""`with emulated("sm_90a") as session:` runs the launches of ordinary code on an emulated GPU, with checks."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from kernbench.ptx.doors.opening.installing import Doors
 from kernbench.ptx.doors.options import options_from
 from kernbench.ptx.doors.session import Session
 
-# the sessions that are open, the innermost last
+# open sessions, innermost last
 _OPEN: list[Session] = []
 
 
@@ -32,15 +32,16 @@ def emulated(
     driver: bool = False,
     **options: Any,
 ) -> Iterator[Session]:
-    """Let the machine have an emulated GPU of architecture `arch` inside the block.
+    """Give the process an emulated GPU of architecture `arch` inside the block.
 
-    Launches of Triton kernels run on it, and torch's CPU tensors can be made on, and moved to, a device "cuda". CuPy,
-    Numba, cuda.core and CuTe DSL, imported inside the block, find it as CUDA's driver; with `driver` it is there at
-    once, for modules of C++ that need it. Where the process has NVIDIA's driver already, a warning says so.
+    Triton kernels run on it, and torch's CPU tensors can be created on, and moved to, a device "cuda". CuPy, Numba,
+    cuda.core and CuTe DSL, if imported inside the block, find it through CUDA's driver. With `driver` the driver is
+    available at once, for C++ modules that need it. If the process has NVIDIA's driver loaded already, a warning says
+    so.
 
-    The session has `launches`, `findings` and `assert_safe()`. `options` are those of `doors.options.Options`; records
-    are written to `folder` as they are made, under `kernbench exec` to its own. Without `keep_runs`, launches keep no
-    timelines, for programs with many.
+    The session has `launches`, `findings` and `assert_safe()`. `options` are those of `doors.options.Options`. Records
+    are written to `folder` as they are made, under `kernbench exec` to its own folder. Without `keep_runs`, launches
+    keep no timelines, for programs with many launches.
     """
     kept = folder or os.environ.get(FOLDER)
     session = Session(options_from({"arch": arch, **options}), folder=Path(kept) if kept else None, keep_runs=keep_runs)

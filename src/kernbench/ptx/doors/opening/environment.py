@@ -1,4 +1,7 @@
-"""From `kernbench exec` to the programs under it: environment variables carry the options and the folder of records."""
+"""From `kernbench exec` to the programs it starts.
+
+Environment variables carry the options and the folder of records.
+"""
 
 import os
 import sys
@@ -20,7 +23,7 @@ HOOK = Path(__file__).parent.parent / "hook"
 
 
 def child_environment(options: "Options", folder: Path, before: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program whose launches, and those of its children, are to be seen."""
+    """The environment of a program whose launches, and those of its children, are to be emulated."""
     paths = [str(HOOK), *filter(None, [before.get("PYTHONPATH")])]
     return {
         **before,
@@ -31,7 +34,7 @@ def child_environment(options: "Options", folder: Path, before: Mapping[str, str
 
 
 def process_session() -> "Session":
-    """The session of this process, made when something is launched; threads that ask at once get the same."""
+    """The session of this process, created at the first launch; concurrent threads get the same one."""
     with _MAKING:
         return _process_session()
 
@@ -46,7 +49,7 @@ def _process_session() -> "Session":
 
 
 def start() -> None:
-    """Let doors open as the program imports their front ends."""
+    """Open doors as the program imports their front ends."""
     if OPTIONS in os.environ and FOLDER in os.environ:
         Doors(process_session).install()
         if "KERNBENCH_DRIVER" in os.environ:
@@ -56,5 +59,5 @@ def start() -> None:
 
 
 def python_for(words: list[str]) -> list[str]:
-    """The words of a command; a Python file by itself is run by this Python."""
+    """A command line; a Python file alone is run with this Python."""
     return [sys.executable, *words] if words and words[0].endswith(".py") else words

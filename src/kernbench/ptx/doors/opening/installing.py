@@ -1,7 +1,7 @@
-"""Doors open when a program has their front end: at once where it is loaded, else as soon as it is imported.
+"""Opens a door when its front end is loaded: now if it already is, else as soon as it is imported.
 
-Nothing is imported here that the program does not import itself, nor what a session needs before there is one: with a
-program that has no front end it costs nothing.
+Nothing is imported here that the program does not import itself, and nothing for a session before there is one: a
+program without front ends has no overhead.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kernbench.ptx.doors.session import Session
 
-# module that a program imports -> the door that it needs
+# module that a program imports -> its door
 DOORS = {
     "torch": ("kernbench.ptx.doors.torch_door.door", "TorchDoor"),
     "triton": ("kernbench.ptx.doors.triton_door.door", "TritonDoor"),
@@ -24,19 +24,19 @@ DOORS = {
     "cupy": ("kernbench.ptx.doors.driver.front_ends", "CupyDoor"),
     "numba.cuda": ("kernbench.ptx.doors.driver.front_ends", "NumbaDoor"),
 }
-# module that looks for CUDA's driver -> the door that loads ours, before the module is
+# the door that loads our driver, and the modules that look for CUDA's driver, before which it opens
 DRIVER_DOOR = ("kernbench.ptx.doors.driver.attaching", "DriverDoor")
 NEED_DRIVER = ("cupy", "numba.cuda", "numba_cuda", "cuda.bindings", "cuda.core", "cutlass")
 
 
 class _Watched(Loader):
-    """Loads a module as its own loader does, then says so."""
+    """Loads a module with its own loader, then calls back."""
 
     def __init__(self, loader: Any, loaded: Callable[[], None]):
         self._loader, self._loaded = loader, loaded
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """The module, as its own loader makes it."""
+        """Create the module with its own loader."""
         made: ModuleType | None = self._loader.create_module(spec)
         return made
 
@@ -50,7 +50,7 @@ class _Watched(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Looks out for imports of front ends."""
+    """An import hook for front ends."""
 
     def __init__(self, installed: "Doors"):
         self._installed = installed
@@ -59,7 +59,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a front end, with its door behind it; None for all else."""
+        """The spec of a front end, with a loader that opens its door; None for other modules."""
         self._installed.expect(name)
         if name not in DOORS or name in self._busy:
             return None
@@ -74,17 +74,17 @@ class _Finder(MetaPathFinder):
 
 
 class Doors:
-    """The doors of one session, which is asked for when the first of them opens."""
+    """The doors of one session, which is created when the first of them opens."""
 
     def __init__(self, session: "Callable[[], Session]", *, driver: bool = False):
-        """With `driver`, CUDA's driver library is ours as well, once something needs it."""
+        """With `driver`, our driver library also replaces CUDA's, once something needs it."""
         self._session = session
         self._driver = driver
         self._open: dict[str, Any] = {}
         self._finder = _Finder(self)
 
     def install(self) -> None:
-        """Open the doors of what is loaded, and look out for the rest."""
+        """Open the doors of loaded front ends, and hook the import of others."""
         for name in NEED_DRIVER:
             if name in sys.modules:
                 self.expect(name)
@@ -94,12 +94,12 @@ class Doors:
         sys.meta_path.insert(0, self._finder)
 
     def expect(self, name: str) -> None:
-        """A module is about to be imported, or is loaded: it may need the driver library."""
+        """A module is about to be imported, or is loaded: open the driver if it needs that."""
         if self._driver and name in NEED_DRIVER:
             self.open_driver()
 
     def open_driver(self) -> None:
-        """Let the driver library answer on the session."""
+        """Let the driver library answer for the session."""
         self._open_door("libcuda.so.1", *DRIVER_DOOR)
 
     def open(self, name: str) -> None:
@@ -109,12 +109,12 @@ class Doors:
     def _open_door(self, name: str, module: str, kind: str) -> None:
         if name not in self._open:
             door = getattr(importlib.import_module(module), kind)(self._session())
-            # before it is open, as what it imports may come here again
+            # registered first, as its imports may lead here again
             self._open[name] = door
             door.open()
 
     def remove(self) -> None:
-        """Close all, the last first."""
+        """Close all doors in reverse order."""
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
         while self._open:

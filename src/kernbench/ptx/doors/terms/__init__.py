@@ -1,1 +1,1 @@
-"""Reports in a program's own terms: its source lines, and its front end's words."""
+"""Reports in a program's own terms: its source lines, and its front end's names."""

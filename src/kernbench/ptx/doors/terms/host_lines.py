@@ -1,4 +1,4 @@
-"""Lines of programs of machine code by address, where they have debug information and binutils' addr2line is there."""
+"""Source lines of machine-code programs by address, from debug information, with binutils' addr2line if installed."""
 
 import shutil
 import struct
@@ -9,13 +9,13 @@ from pathlib import Path
 from kernbench.result.finding import Place
 
 _SECONDS = 20
-# in the header of an ELF file: a program that is loaded at the addresses that it names
+# in the header of an ELF file: an executable with fixed load addresses
 _TYPE_AT, _AT_FIXED_ADDRESSES = 16, 2
 
 
 @lru_cache(maxsize=256)
 def line_of(file: str, base: int, returned_to: int) -> Place | None:
-    """The line of a call, by where it returns to and where its file is mapped; None where nobody knows it."""
+    """The line of a call, from its return address and the load address of its file; None if unknown."""
     tool = shutil.which("addr2line")
     address = _address_in(file, base, returned_to)
     if tool is None or address is None:
@@ -29,7 +29,7 @@ def line_of(file: str, base: int, returned_to: int) -> Place | None:
 
 
 def _address_in(file: str, base: int, returned_to: int) -> int | None:
-    """The last byte of the call, as the file counts addresses."""
+    """The last byte of the call, as an address within the file."""
     try:
         with open(file, "rb") as program:
             head = program.read(_TYPE_AT + 2)
@@ -42,7 +42,7 @@ def _address_in(file: str, base: int, returned_to: int) -> int | None:
 
 
 def _location(printed: str) -> Place | None:
-    """What addr2line prints: a function, then its file and line."""
+    """Parse the output of addr2line: a function, then its file and line."""
     function, _, where = printed.strip().partition("\n")
     file, _, line = where.partition(" (discriminator")[0].rpartition(":")
     if not file or file.startswith("?") or not line.isdecimal() or line == "0":

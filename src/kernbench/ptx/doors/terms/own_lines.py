@@ -1,4 +1,4 @@
-"""Where PTX that the emulator does not understand comes from: the line of the program's own file."""
+"""Source lines of PTX that the emulator does not support."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from kernbench.ptx.text.module import Block, Function, Kernel, Loc, Module
 
 
 def located(problem: PtxError, kernel: Kernel, title: str) -> PtxError:
-    """The same error with the kernel and its source line, where it has lines; what to do about it follows."""
+    """The error with the kernel and its source line, if it has line information, and with what to do about it."""
     origin = _origin(kernel.module, problem.line)
     where = ""
     if origin is not None:
@@ -22,7 +22,7 @@ def located(problem: PtxError, kernel: Kernel, title: str) -> PtxError:
 
 
 def _origin(module: Module, line: int) -> Origin | None:
-    """What the last `.loc` before a line of PTX says, in the function that the line is in."""
+    """The last `.loc` before a line of PTX, in the function that contains the line."""
     bodies = [item.body for item in module.items if isinstance(item, Function) and item.body is not None]
     before = [body for body in bodies if body.line <= line]
     found, locations = None, Locations(module)

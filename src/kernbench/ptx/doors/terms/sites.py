@@ -1,4 +1,4 @@
-"""Which line of a program launches: the innermost frame that is neither ours nor a library's."""
+"""The line of a program that launches: the innermost frame that belongs neither to kernbench nor to a library."""
 
 import sys
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def _is_library(file: str) -> bool:
 
 
 def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Frames of the program's own files, the innermost first."""
+    """Frames of the program's own files, innermost first."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not _is_library(file) and not file.startswith("<"):
@@ -30,12 +30,12 @@ def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def launch_site() -> Place | None:
-    """The line that is at work, as a source location; None where there is none but ours."""
+    """The running line of the program as a source location; None if there is none."""
     for frame in _own_frames(sys._getframe(1)):
         return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
     return None
 
 
 def own_files() -> list[str]:
-    """The program's own files that are at work, the innermost first."""
+    """The program's own files on the call stack, innermost first."""
     return list(dict.fromkeys(frame.f_code.co_filename for frame in _own_frames(sys._getframe(1))))

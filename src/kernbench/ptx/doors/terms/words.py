@@ -1,4 +1,4 @@
-"""What front ends call things: a hint names those of the one that a kernel comes from."""
+"""Terms of front ends: hints use the names of the front end that a kernel comes from."""
 
 import re
 import sys
@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.result.finding import Finding
 
-# names of kernels that these front ends compile: Numba's carry the version of the function as a tag
+# mangled names of kernels of these front ends: Numba's have the function's version as an ABI tag
 _NUMBA, _CUTE = re.compile(r"_ZN.*B\d+v\d+"), "kernel_cutlass"
 
 
 @dataclass(frozen=True)
 class Words:
-    """One front end's words for what hints speak of; `shared_barrier` is for threads that share a block's memory."""
+    """A front end's terms in hints; `shared_barrier` is for threads that share a block's memory."""
 
     made: str
     on_device: str
@@ -24,11 +24,11 @@ class Words:
     widen: str = advice.WIDEN
 
     def fit(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Findings with hints in these words."""
+        """Findings with hints in these terms."""
         return [replace(finding, hint=self.put(finding.hint)) if finding.hint else finding for finding in findings]
 
     def put(self, hint: str) -> str:
-        """A hint in these words."""
+        """A hint in these terms."""
         for general, own in (
             (advice.MADE, self.made),
             (advice.ON_DEVICE, self.on_device),
@@ -67,7 +67,7 @@ CUTE = Words(
 
 
 def words_of(kernel: str) -> Words:
-    """The words for a kernel that was launched by way of CUDA's driver, by its name in the PTX."""
+    """The terms for a kernel launched through CUDA's driver, by its name in the PTX."""
     if _NUMBA.match(kernel):
         return NUMBA
     if kernel.startswith(_CUTE):

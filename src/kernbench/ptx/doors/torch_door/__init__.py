@@ -1,5 +1,5 @@
-"""torch on a CPU build, with tensors that pass for CUDA ones.
+"""torch's CPU build with tensors that stand for CUDA tensors.
 
-A tensor is on the device where its storage lies in the device's memory. Everything else follows: `is_cuda`, `device`,
-what operators give, and what a kernel may be passed.
+A tensor is on the device if its storage is in device memory. Everything else follows from that: `is_cuda`, `device`,
+where results of operators go, and what kernels may access.
 """

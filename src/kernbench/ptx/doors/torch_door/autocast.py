@@ -1,4 +1,4 @@
-"""`torch.autocast("cuda")` where tensors that pass for CUDA ones are the CPU's: it switches the CPU's on as well."""
+"""`torch.autocast("cuda")`: emulated CUDA tensors are CPU tensors, so it also enables the CPU's autocast."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from kernbench.ptx.doors.patching import Patches
 
 
 class Autocast:
-    """Keeps what the program asked of each of the two; the CPU's is on where one of them is."""
+    """Tracks what the program set for each of the two devices; the CPU's autocast is on if either is."""
 
     def __init__(self) -> None:
         self._enabled: Callable[[str, bool], None] = torch.set_autocast_enabled
@@ -17,13 +17,13 @@ class Autocast:
         self._types = {name: torch.get_autocast_dtype(name) for name in self._asked}
 
     def install(self, patches: Patches) -> None:
-        """Take the place of the two functions that `torch.autocast` calls."""
+        """Replace the two functions that `torch.autocast` calls."""
         patches.set(torch, "set_autocast_enabled", self.set_enabled)
         patches.set(torch, "set_autocast_dtype", self.set_dtype)
         patches.later(self._leave)
 
     def set_enabled(self, *given: "str | bool") -> None:
-        """`torch.set_autocast_enabled`, with a device or, as programs wrote it once, without."""
+        """`torch.set_autocast_enabled`, with a device or, as in older programs, without."""
         device, on = given if len(given) == 2 else ("cuda", *given)
         self._enabled(str(device), bool(on))
         if device in self._asked:

@@ -1,4 +1,4 @@
-"""The names of `torch.cuda` and `torch.accelerator` that programs use, as one synchronous GPU answers them."""
+"""The names of `torch.cuda` and `torch.accelerator` that programs use, implemented for one synchronous GPU."""
 
 import functools
 from collections import defaultdict
@@ -23,15 +23,15 @@ from kernbench.ptx.doors.torch_door.streams import (
     set_stream,
 )
 
-# what programs find by name
+# attributes by name
 Names = dict[str, Any]
 _COUNTED = ("allocated_bytes", "reserved_bytes", "active_bytes")
-# what is in use, by the names that torch has for it
+# torch's names for memory in use
 _IN_USE = tuple(f"{what}.all.{when}" for what in _COUNTED for when in ("current", "peak"))
 
 
 def properties_of(gpu: Gpu) -> SimpleNamespace:
-    """What `torch.cuda.get_device_properties` gives."""
+    """The result of `torch.cuda.get_device_properties`."""
     machine, (major, minor) = gpu.machine, gpu.version
     return SimpleNamespace(
         name=gpu.name,
@@ -61,7 +61,7 @@ def properties_of(gpu: Gpu) -> SimpleNamespace:
 
 
 def own_functions(names: Names) -> Names:
-    """The same, with a function of its own for each name: torch's compiler keeps rules for functions, not for names."""
+    """The same with a separate function for each name: torch's compiler keeps rules by function, not by name."""
     return {
         name: FunctionType(value.__code__, value.__globals__, name, value.__defaults__, value.__closure__)
         if isinstance(value, FunctionType)
@@ -71,7 +71,7 @@ def own_functions(names: Names) -> Names:
 
 
 def cuda_names(gpu: Gpu, memory: DeviceMemory) -> Names:
-    """Names of `torch.cuda` and what they become."""
+    """Names of `torch.cuda` and their replacements."""
     return {
         **_device_names(gpu),
         **_stream_names(),
@@ -125,7 +125,7 @@ def _stream_names() -> Names:
 
 
 def graph_names(graphs: Graphs) -> Names:
-    """Names of `torch.cuda` and `torch.cuda.graphs`: graphs of what the device does."""
+    """Names of `torch.cuda` and `torch.cuda.graphs`: CUDA graphs."""
     return {
         "CUDAGraph": graph_class(graphs),
         "graph_pool_handle": lambda: (0, 0),
@@ -138,7 +138,7 @@ def _generator_names() -> Names:
     """Random numbers."""
     generator = DeviceGenerator(torch.default_generator)
     return {
-        # there is one generator for both: to seed the device's seeds the host's
+        # one generator serves both: seeding the device's also seeds the host's
         "manual_seed": lambda seed: generator.manual_seed(seed),
         "manual_seed_all": lambda seed: generator.manual_seed(seed),
         "seed": lambda: generator.seed(),
@@ -153,7 +153,7 @@ def _generator_names() -> Names:
 
 
 def _memory_names(memory: DeviceMemory, capacity: int) -> Names:
-    """What is in use of the device's memory."""
+    """Memory in use on the device."""
 
     def in_use(device: object = None) -> int:
         return with_device(device, memory.arena.live_bytes)
@@ -173,7 +173,7 @@ def _memory_names(memory: DeviceMemory, capacity: int) -> Names:
 
 
 def nvtx_names() -> Names:
-    """Names of `torch.cuda.nvtx`, which marks time for a profiler that is not there."""
+    """Names of `torch.cuda.nvtx`, annotations for a profiler that does not exist here."""
     return {
         "mark": _nothing,
         "range_push": lambda message: 0,
@@ -184,7 +184,7 @@ def nvtx_names() -> Names:
 
 
 def profiled_on_the_host(make: Callable[..., None]) -> Callable[..., None]:
-    """How torch's profiler is made, which notes what the host does where it is asked for the times of a GPU."""
+    """The constructor of torch's profiler, changed to profile the host when GPU times are requested."""
 
     @functools.wraps(make)
     def on_the_host(self: object, *args: Any, **kwargs: Any) -> None:
@@ -196,7 +196,7 @@ def profiled_on_the_host(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def accelerator_names() -> Names:
-    """Names of `torch.accelerator` and what they become."""
+    """Names of `torch.accelerator` and their replacements."""
     device = torch.device("cuda", 0)
     return {
         "is_available": lambda: True,
@@ -225,15 +225,15 @@ def accelerator_names() -> Names:
 
 
 def device_module(known: Callable[..., object]) -> Callable[..., object]:
-    """`torch.get_device_module`, which gives that of the accelerator where no device is named."""
+    """`torch.get_device_module`; without a device it returns that of the accelerator."""
 
     @functools.wraps(known)
     def module(device: object = None) -> object:
-        # torch remembers its answers for good, and would give them when the device is gone
+        # torch caches its results for good, and would return them when the device is gone
         return torch.cuda if device is None else known(device)
 
     return module
 
 
 def _nothing(*args: object, **kwargs: object) -> None:
-    """Nothing to do: every call is done when it returns."""
+    """No operation: every call is complete when it returns."""

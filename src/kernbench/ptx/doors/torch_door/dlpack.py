@@ -1,7 +1,7 @@
-"""Tensors that leave torch or come back through DLPack: one of the device says so, to whoever asks in Python or in C.
+"""DLPack exchange of emulated CUDA tensors, in Python and in C: tensors on the device report CUDA.
 
-Torch itself knows the host only, so what it exports is corrected on its way out, and what it is given on its way in. A
-tensor is the device's by its address, as everywhere.
+Torch itself only knows the host, so exported tensors are corrected on the way out, and imported ones on the way in. As
+everywhere, a tensor is on the device if its address is.
 """
 
 import ctypes
@@ -15,10 +15,10 @@ from kernbench.ptx.doors.memory import DeviceMemory
 from kernbench.ptx.doors.patching import Patches
 
 _HOST, _CUDA = (1, 0), (2, 0)
-# names of capsules -> where in what they hold the tensor begins
+# names of capsules -> offset of the tensor in their structure
 _CAPSULES = {b"dltensor": 0, b"dltensor_versioned": 32}
 _TABLE, _ATTRIBUTE = b"dlpack_exchange_api", "__dlpack_c_exchange_api__"
-# the memory of the session that is on; consumers keep the table of functions, whatever becomes of sessions
+# the memory of the open sessions; consumers keep the function table longer than sessions live
 _OPEN: list[DeviceMemory] = []
 
 _API: Any = ctypes.pythonapi
@@ -32,13 +32,13 @@ _Stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c
 
 
 class _Tensor(ctypes.Structure):
-    """The beginning of a `DLTensor`."""
+    """The first fields of a `DLTensor`."""
 
     _fields_ = (("data", ctypes.c_void_p), ("kind", ctypes.c_int32), ("number", ctypes.c_int32))
 
 
 class _Exchange(ctypes.Structure):
-    """A `DLPackExchangeAPI`: functions in C that take and make tensors, of DLPack 1."""
+    """A `DLPackExchangeAPI` of DLPack 1: C functions that take and make tensors."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -53,7 +53,7 @@ class _Exchange(ctypes.Structure):
 
 
 def install(patches: Patches, memory: DeviceMemory) -> None:
-    """Let tensors of a memory be those of CUDA device 0 in DLPack."""
+    """Let tensors in a memory report CUDA device 0 in DLPack."""
     _OPEN.append(memory)
     patches.later(lambda: _OPEN.remove(memory))
     for name in ("_to_dlpack", "_to_dlpack_versioned"):
@@ -67,14 +67,14 @@ def install(patches: Patches, memory: DeviceMemory) -> None:
 
 
 def _say(address: int, device: tuple[int, int]) -> None:
-    """Let a `DLTensor` at an address be of a device, if its bytes lie in the memory of the session."""
+    """Set the device of a `DLTensor` at an address, if its data is in the session's memory."""
     tensor = _Tensor.from_address(address)
     if _OPEN and _OPEN[-1].holds(tensor.data or 0):
         tensor.kind, tensor.number = device
 
 
 def _of_capsule(capsule: object) -> int | None:
-    """Where the `DLTensor` of a capsule lies; None for one that is used up, or for something else."""
+    """The address of a capsule's `DLTensor`; None if it was consumed, or is something else."""
     for name, offset in _CAPSULES.items():
         if _API.PyCapsule_IsValid(capsule, name):
             return int(_API.PyCapsule_GetPointer(capsule, name)) + offset
@@ -108,9 +108,9 @@ def _importing(take: Callable[..., object]) -> Callable[..., object]:
 
 @functools.cache
 def _own_table() -> object | None:
-    """Torch's table of functions, corrected; None where torch has none, or of another DLPack.
+    """Torch's function table, corrected; None if torch has none, or one for another DLPack.
 
-    It lives as long as the process: consumers keep it for a type of tensors.
+    It lives as long as the process: consumers cache it for a tensor type.
     """
     capsule = getattr(torch.Tensor, _ATTRIBUTE, None)
     if capsule is None or not _API.PyCapsule_IsValid(capsule, _TABLE):
@@ -129,7 +129,7 @@ _KEPT: list[object] = []
 
 
 def _replace(table: _Exchange) -> None:
-    """Replace torch's functions by ours; an error of torch's becomes a plain -1."""
+    """Replace torch's functions by ours; an error of torch's becomes -1."""
     managed_from, managed_to = _Function(table.managed_from), _Function(table.managed_to)
     tensor_from, stream = table.tensor_from, _Stream(table.stream)
     offset = _CAPSULES[b"dltensor_versioned"]
@@ -168,7 +168,7 @@ def _export(function: Callable[..., int], given: int, out: int, where: Callable[
 
 
 def _call(function: Callable[..., int], *given: int) -> int:
-    """Call a function of torch; what it raises cannot pass through C."""
+    """Call a function of torch; its exceptions cannot pass through C."""
     try:
         return function(*given)
     except Exception:

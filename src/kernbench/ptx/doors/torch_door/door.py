@@ -1,4 +1,4 @@
-"""Opening and closing the door for torch: modes, names of `torch.cuda`, and properties of tensors."""
+"""The door for torch: modes, names of `torch.cuda`, and properties of tensors."""
 
 import functools
 import threading
@@ -40,12 +40,12 @@ from kernbench.result.finding import place_dict
 
 _DEVICE = torch.device("cuda", 0)
 _ENGINE = "_engine_run_backward"
-# what the host reads of a tensor where no operator does it, so that no mode sees it
+# methods in which the host reads a tensor without an operator, so that no mode sees it
 _READS = ("tolist", "__repr__")
 
 
 class TorchDoor:
-    """torch for one session."""
+    """The door for torch, for one session."""
 
     def __init__(self, session: Session):
         self._session = session
@@ -56,7 +56,7 @@ class TorchDoor:
         self._modes: list[Any] = []
 
     def open(self) -> None:
-        """Let tensors pass for CUDA ones."""
+        """Let tensors stand for CUDA tensors."""
         gpu = gpu_of(self._session.arch, self._session.options.sms)
         for name, value in own_functions(cuda_names(gpu, self._session.memory)).items():
             self._patches.set(torch.cuda, name, value)
@@ -73,7 +73,7 @@ class TorchDoor:
         self._patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: current_stream().cuda_stream)
         self._patches.set(torch._C, "_host_emptyCache", lambda: None)
         if torch.version.cuda is None:
-            # a build with CUDA has its own, which other packages compare with theirs
+            # a build with CUDA has its own version, which other packages compare with theirs
             self._patches.set(torch.version, "cuda", "12.8")
         self._tensors()
         self._others()
@@ -84,13 +84,13 @@ class TorchDoor:
         torch_in_use()
 
     def close(self) -> None:
-        """Leave torch as it was; tensors keep their bytes."""
+        """Restore torch; tensors keep their content."""
         while self._modes:
             self._modes.pop().__exit__(None, None, None)
         self._patches.undo()
 
     def _tensors(self) -> None:
-        """Properties and methods of tensors that say where they lie."""
+        """Properties and methods of tensors that depend on their device."""
         storages, tensor = self._storages, torch.Tensor
 
         def device(self: torch.Tensor) -> Any:
@@ -118,17 +118,17 @@ class TorchDoor:
         for name, getter in (("device", device), ("is_cuda", is_cuda), ("is_cpu", is_cpu)):
             self._patches.set(tensor, name, property(getter))
         self._patches.set(tensor, "get_device", get_device)
-        # where no mode sees a call: in functions that torch calls from a call that it saw
+        # for calls that no mode sees: those that torch makes inside another call
         self._patches.set(tensor, "cuda", cuda)
         self._patches.set(tensor, "cpu", cpu)
         self._patches.set(tensor, "to", to)
-        # torch looks at the stream before it asks a mode; what is freed is kept until work that uses it is done anyway
+        # torch checks the stream before it calls a mode; freed memory is kept until work that uses it is done anyway
         self._patches.set(tensor, "record_stream", lambda tensor, stream: None)
         for name in _READS:
             self._patches.set(tensor, name, self._waiting(getattr(tensor, name)))
 
     def _waiting(self, read: Callable[..., object]) -> Callable[..., object]:
-        """A method for which the host waits for the device."""
+        """A method for which the host synchronises with the device."""
         graphs = self._graphs
 
         @functools.wraps(read)
@@ -163,12 +163,12 @@ class TorchDoor:
                 self._patches.set(module, _ENGINE, self._reading(getattr(module, _ENGINE)))
 
         def start_with_modes(thread: Any) -> None:
-            # what the thread runs is a method that its class may have of its own, as threads of executors do
+            # `run` may be overridden by the thread's class, as in executors
             run = thread.run
 
             def run_with_modes() -> None:
                 vars(thread).pop("run", None)
-                # modes belong to a thread
+                # modes are per thread
                 with DeviceDispatch(storages, registrations, graphs), DeviceFunction(storages):
                     run()
 
@@ -182,9 +182,9 @@ class TorchDoor:
         self._patches.set(threading.Thread, "start", start_with_modes)
 
     def _reading(self, engine: Callable[..., object]) -> Callable[..., object]:
-        """The engine of backward passes, in which functions of the program run: their calls are read as well.
+        """The autograd engine: it runs functions of the program, whose calls the function mode has to see.
 
-        `Tensor.backward` comes here from a call that a mode has seen, and no mode sees the calls inside of that.
+        `Tensor.backward` gets here from inside a call that a mode has seen; within such a call no mode is active.
         """
         storages = self._storages
 
@@ -196,8 +196,9 @@ class TorchDoor:
         return run
 
     def _timing(self, original: Callable[[Event, Event], float]) -> Callable[[Event, Event], float]:
-        """The time between two events: what is predicted for the launches between them where that is known, else this
-        computer's, of which the verdict says that it is not a GPU's.
+        """The time between two events: predicted for the launches between them if known, else that of this computer.
+
+        In the second case the verdict says that the time is not a GPU's.
         """
         session = self._session
 
@@ -209,7 +210,7 @@ class TorchDoor:
         return elapsed_time
 
     def _recording(self, original: Callable[..., None]) -> Callable[..., None]:
-        """An event happens: it knows how many launches there were before it."""
+        """Record an event, with the number of launches before it."""
         session = self._session
 
         @functools.wraps(original)
@@ -220,7 +221,7 @@ class TorchDoor:
         return record
 
     def _comparing(self, original: Any) -> Any:
-        """`torch.testing.assert_close` that keeps what came of it."""
+        """`torch.testing.assert_close` that also records its outcome."""
         session = self._session
 
         @functools.wraps(original)
@@ -236,7 +237,7 @@ class TorchDoor:
 
 
 def _either(original: type, ours: type) -> type:
-    """`torch.Stream` or `torch.Event`: ours for the device, and where none is named; torch's own for others."""
+    """`torch.Stream` or `torch.Event`: ours for the device and by default; torch's own for other devices."""
 
     class _Kind(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -253,5 +254,5 @@ def _either(original: type, ours: type) -> type:
 
 
 def _uncompiled(model: Any = None, **options: Any) -> Any:
-    """`torch.compile` that leaves a function as it is: its kernels would be written for a real device."""
+    """`torch.compile` that returns the function unchanged: its kernels would be generated for a real device."""
     return (lambda function: function) if model is None else model

@@ -1,8 +1,8 @@
-"""Generators of random numbers of the device: as a program sees them, a seed and an offset, 16 bytes.
+"""Random generators of the device: for a program their state is a seed and an offset, 16 bytes.
 
-The numbers of torch's operators are those of the host's generators, whose states are longer. So a state that a program
-takes is remembered under its seed and offset, and brings the same numbers back; one that a program makes (seed, and an
-offset that it adds to, for kernels that draw their own numbers) begins a sequence of its own.
+Torch's operators draw from host generators, whose states are longer. So a state that a program reads is remembered
+under its seed and offset, and setting it again restores the same numbers. A state that a program constructs (a seed,
+and an offset that it advances for kernels that draw their own numbers) begins a sequence of its own.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ import torch
 
 from kernbench.ptx.doors.torch_door.ordinals import require_device
 
-# of states that a program has taken: more are forgotten, and begin another sequence when they are set
+# number of remembered states; older ones are forgotten, and begin another sequence when they are set
 _REMEMBERED = 256
 _STEP = 4
 _MASK = (1 << 64) - 1
@@ -20,7 +20,7 @@ _RAW: Any = torch.Generator
 
 
 class DeviceGenerator(_RAW):  # type: ignore[misc]
-    """A generator of the device, over one of the host: its own, or another (`of`)."""
+    """A generator of the device, on top of a host generator: its own, or another one (`of`)."""
 
     def __init__(self, of: Any = None):
         self.of = self if of is None else of
@@ -29,13 +29,13 @@ class DeviceGenerator(_RAW):  # type: ignore[misc]
         self._begun_with, self._at = self._seed, self._host_state()
 
     def __new__(cls, of: Any = None) -> "DeviceGenerator":
-        """One of the host, whatever it says."""
+        """Create a host generator, whatever device it reports."""
         made: DeviceGenerator = super().__new__(cls)
         return made
 
     @property
     def device(self) -> torch.device:
-        """The device that programs ask for."""
+        """The device as programs see it."""
         return torch.device("cuda", 0)
 
     def manual_seed(self, seed: int) -> "DeviceGenerator":
@@ -45,7 +45,7 @@ class DeviceGenerator(_RAW):  # type: ignore[misc]
         return self
 
     def seed(self) -> int:
-        """Begin a sequence by chance."""
+        """Begin a sequence with a random seed."""
         _RAW.seed(self.of)
         self._stand(self._host_seed(), 0)
         return self._seed
@@ -56,12 +56,12 @@ class DeviceGenerator(_RAW):  # type: ignore[misc]
         return self._seed
 
     def get_offset(self) -> int:
-        """How far the sequence has gone: a number that grows."""
+        """The position in the sequence: a number that grows."""
         self._look()
         return self._offset
 
     def set_offset(self, offset: int) -> None:
-        """Go elsewhere in the sequence."""
+        """Set the position in the sequence."""
         self._go(self.initial_seed(), int(offset))
 
     def get_state(self) -> torch.Tensor:
@@ -74,7 +74,7 @@ class DeviceGenerator(_RAW):  # type: ignore[misc]
         return torch.frombuffer(bytearray(data), dtype=torch.uint8).clone()
 
     def set_state(self, state: torch.Tensor) -> "DeviceGenerator":
-        """Go on from a state."""
+        """Continue from a state."""
         data = bytes(state.cpu().tolist())
         if len(data) != 2 * 8:
             raise RuntimeError(f"RNG state is wrong size: {len(data)} bytes where a CUDA generator has 16")
@@ -82,17 +82,17 @@ class DeviceGenerator(_RAW):  # type: ignore[misc]
         return self
 
     def clone_state(self) -> "DeviceGenerator":
-        """Another that goes on as this one does."""
+        """A generator that continues as this one does."""
         other = DeviceGenerator()
         other.graphsafe_set_state(self)
         return other
 
     def graphsafe_get_state(self) -> "DeviceGenerator":
-        """What `graphsafe_set_state` takes."""
+        """The argument of `graphsafe_set_state`."""
         return self.clone_state()
 
     def graphsafe_set_state(self, other: "DeviceGenerator") -> "DeviceGenerator":
-        """Go on as another does."""
+        """Continue as another generator does."""
         other._look()
         _RAW.set_state(self.of, _RAW.get_state(other.of))
         self._stand(other._seed, other._offset)
@@ -103,12 +103,12 @@ class DeviceGenerator(_RAW):  # type: ignore[misc]
         if known is not None:
             _RAW.set_state(self.of, torch.frombuffer(bytearray(known), dtype=torch.uint8))
         else:
-            # any mixture of the two will do that is 0 for no offset
+            # any mix of the two that leaves the seed unchanged for offset 0
             _RAW.manual_seed(self.of, (seed ^ (offset * 0x9E3779B97F4A7C15)) & (_MASK >> 1) if offset else seed)
         self._stand(seed, offset)
 
     def _look(self) -> None:
-        """Notice what was drawn from the host's generator, or that somebody seeded it."""
+        """Detect numbers drawn from the host's generator, or that it was seeded."""
         if self._host_seed() != self._begun_with:
             self._stand(self._host_seed(), 0)
         elif (at := self._host_state()) != self._at:
@@ -127,7 +127,7 @@ class DeviceGenerator(_RAW):  # type: ignore[misc]
 
 
 def generators(original: Any) -> type:
-    """`torch.Generator` that takes a device "cuda"."""
+    """`torch.Generator` that accepts a device "cuda"."""
 
     class _Kind(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -137,7 +137,7 @@ def generators(original: Any) -> type:
         """A generator of random numbers."""
 
         def __new__(cls, device: object = "cpu") -> Any:
-            # a bare number means the accelerator
+            # an integer means the accelerator
             if not isinstance(device, int) and str(device).partition(":")[0] != "cuda":
                 return original(device)
             require_device(device)

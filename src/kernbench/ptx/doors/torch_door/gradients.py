@@ -1,6 +1,6 @@
-"""Gradients that torch makes by itself: zeros for outputs of a function that nobody used lie where the outputs did.
+"""Gradients that torch creates: zeros for unused outputs of a function are created on the outputs' device.
 
-Torch's engine makes them for the device that it knows, which is the host.
+Torch's engine creates them on the device it knows, the host.
 """
 
 import functools
@@ -19,7 +19,7 @@ _SIDES = "_kernbench_on_device"
 
 
 def install(patches: Patches, storages: Storages) -> None:
-    """Let functions of programs note where their outputs lie, and be given gradients there."""
+    """Let the program's autograd functions record where their outputs are, and get gradients there."""
     forward, backward = torch.autograd.Function.__dict__["apply"].__func__, _BACKWARD.apply
     patches.set(torch.autograd.Function, "apply", classmethod(_noting(forward, storages)))
     patches.set(_BACKWARD, "apply", _placing(backward, storages))

@@ -1,8 +1,8 @@
-"""CUDA graphs of torch: what a program captures is kept in its order, not done, and done at each replay.
+"""CUDA graphs of torch: captured work is kept in order, not done, and done at each replay.
 
-An operator that only changes tensors is left out while a graph is captured. One that makes tensors is run, since the
-program goes on with what it makes; what they hold means nothing before a replay. Launches are kept with the bytes of
-their parameters, as CUDA keeps them.
+During a capture, an operator that only changes tensors is not run. An operator that creates tensors is run, since the
+program continues with its results; their content is undefined before a replay. Launches are kept with the bytes of
+their parameters, as in CUDA.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.torch_door.storages import is_plain, storage_address
 
 _ATEN = torch.ops.aten
-# what the host wants to know of a tensor, for which it would have to wait
+# operators that return a tensor's content to the host, which would have to wait
 _READS = {
     getattr(_ATEN, name)
     for name in ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2")
     if hasattr(_ATEN, name)
 }
-# they change what a tensor is, not what it holds
+# they change a tensor's shape or storage, not its content
 _SHAPES = {getattr(_ATEN, name) for name in ("resize_", "set_", "resize_as_") if hasattr(_ATEN, name)}
 # arguments that some operators change although their schema does not say so
 _RUNNING = ("running_mean", "running_var")
@@ -34,7 +34,7 @@ Run = Callable[[Given, Named], object]
 
 
 class Alias(Protocol):
-    """What torch says of a value that an operator shares with its caller: its names, and whether it is written."""
+    """Alias information of an argument or result: the names it shares, and whether it is written."""
 
     before_set: set[str]
     is_write: bool
@@ -48,14 +48,14 @@ class Argument(Protocol):
 
 
 class Schema(Protocol):
-    """What torch says of an operator."""
+    """The schema of an operator."""
 
     arguments: Sequence[Argument]
     returns: Sequence[Argument]
 
 
 class Recording:
-    """What was captured, and the tensors that it needs."""
+    """The captured steps, and the tensors they need."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -64,7 +64,7 @@ class Recording:
 
 
 class Graphs:
-    """What a session captures: one graph at a time."""
+    """The captures of a session: one graph at a time."""
 
     def __init__(self, session: Session):
         self._session = session
@@ -72,7 +72,7 @@ class Graphs:
         self.now: Recording | None = None
 
     def begin(self) -> Recording:
-        """Keep from now on what the device would do."""
+        """Begin to capture the device's work."""
         if self.now is not None:
             raise RuntimeError("CUDA graphs cannot be nested: another capture is under way")
         self.now = Recording()
@@ -80,28 +80,28 @@ class Graphs:
         return self.now
 
     def end(self) -> None:
-        """Do again what the device is to do."""
+        """End the capture; the device's work is done immediately again."""
         self.now = self._session.captured = None
 
     def refuse(self) -> None:
-        """The host would have to wait for the device: the capture is spoiled, as on a GPU."""
+        """The host would have to wait for the device: invalidate the capture, as on a GPU."""
         if self.now is not None:
             self.now.broken = True
         raise RuntimeError(_NOT_PERMITTED)
 
     def wait(self) -> None:
-        """The host waits for the device: there is nothing to wait for, and during a capture it may not.
+        """The host synchronises: there is nothing to wait for, but it is not permitted during a capture.
 
-        Where the GPU is lost, this is where a program hears of it.
+        If the GPU is lost, the program gets the error here.
         """
         self.loss.check()
         if self.now is not None:
             self.refuse()
 
     def operator(self, recording: Recording, func: object, args: Given, kwargs: Named, run: Run) -> object:
-        """Capture an operator; `run(args, kwargs)` runs it and lets its results lie on the device."""
+        """Capture an operator; `run(args, kwargs)` runs it and moves its results to the device."""
         packet = getattr(func, "overloadpacket", None)
-        # operators that take functions have none
+        # higher-order operators have none
         schema: Schema | None = getattr(func, "_schema", None)
         if packet in _READS:
             self.refuse()
@@ -122,7 +122,7 @@ class Graphs:
 
 
 def tensors_in(values: object) -> Iterator[torch.Tensor]:
-    """The tensors with bytes in arguments or results of an operator, in their order."""
+    """The tensors with storage in arguments or results of an operator, in order."""
     if isinstance(values, torch.Tensor):
         if is_plain(values):
             yield values
@@ -134,7 +134,7 @@ def tensors_in(values: object) -> Iterator[torch.Tensor]:
 
 
 def _again(run: Run, args: Given, kwargs: Named, result: object, known: set[int]) -> None:
-    """Run an operator once more; the tensors that the program has hold what it makes."""
+    """Run an operator again, and copy its results into the tensors that the program has."""
     fresh = run(args, kwargs)
     with _NO_FUNCTION_MODE():
         for old, new in zip(tensors_in(result), tensors_in(fresh), strict=True):
@@ -147,7 +147,7 @@ def _is_written(argument: Argument) -> bool:
 
 
 def _arguments(schema: Schema, args: Given, kwargs: Named) -> Iterator[tuple[Argument, object]]:
-    """The arguments of a call with what its schema says of them; those that have their default are left out."""
+    """The arguments of a call with their schema; omitted ones are skipped."""
     for position, argument in enumerate(schema.arguments):
         if position < len(args):
             yield argument, args[position]
@@ -156,7 +156,7 @@ def _arguments(schema: Schema, args: Given, kwargs: Named) -> Iterator[tuple[Arg
 
 
 def _changed(schema: Schema, args: Given, kwargs: Named) -> object:
-    """What an operator returns that only changes its arguments: those that its schema names."""
+    """The result of an operator that only changes its arguments: those that its schema names."""
     by_name = {
         frozenset(argument.alias_info.before_set): value
         for argument, value in _arguments(schema, args, kwargs)
@@ -167,7 +167,7 @@ def _changed(schema: Schema, args: Given, kwargs: Named) -> object:
 
 
 def _copied(schema: Schema, args: Given, kwargs: Named) -> tuple[list[object], dict[str, object]]:
-    """The arguments of an operator that changes some and makes others: copies of what it would change."""
+    """Arguments for an operator that changes some and creates others: what it would change is copied."""
 
     def copy(argument: Argument, value: object) -> object:
         return value.clone() if isinstance(value, torch.Tensor) and _is_written(argument) else value
@@ -180,7 +180,7 @@ def _copied(schema: Schema, args: Given, kwargs: Named) -> tuple[list[object], d
 class CapturedGraph:
     """A graph: captured once, replayed often."""
 
-    # of the session
+    # the captures of the session
     graphs: Graphs
 
     def __init__(self, keep_graph: bool = False):
@@ -192,7 +192,7 @@ class CapturedGraph:
         self._captured, self._recording = None, self.graphs.begin()
 
     def capture_end(self) -> None:
-        """End the capture; one in which the host asked for a value is no graph."""
+        """End the capture; it fails if the host asked for a value."""
         recording, self._recording = self._recording, None
         if recording is None:
             raise RuntimeError("capture_end was called before capture_begin")
@@ -202,10 +202,10 @@ class CapturedGraph:
         self._captured = recording
 
     def instantiate(self) -> None:
-        """Nothing: a graph is ready when it is captured."""
+        """No operation: a captured graph is ready."""
 
     def replay(self) -> None:
-        """Do what was captured."""
+        """Do the captured work."""
         if self._captured is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         with torch.no_grad():
@@ -213,25 +213,25 @@ class CapturedGraph:
                 step()
 
     def reset(self) -> None:
-        """Forget what was captured."""
+        """Drop the captured work."""
         self._captured = None
 
     def pool(self) -> tuple[int, int]:
-        """What stands for its memory, which is its own."""
+        """A handle for its memory pool, which is its own."""
         return (0, id(self))
 
     def enable_debug_mode(self) -> None:
-        """Nothing to see."""
+        """No operation."""
 
     def debug_dump(self, debug_path: str) -> None:
-        """Nothing to write."""
+        """No operation."""
 
 
 def graph_class(graphs: Graphs) -> type[CapturedGraph]:
     """`torch.cuda.CUDAGraph` of a session."""
 
     class CUDAGraph(CapturedGraph):
-        """What programs make."""
+        """The class that programs instantiate."""
 
     CUDAGraph.graphs = graphs
     return CUDAGraph

@@ -1,8 +1,8 @@
-"""What makes tensors lie on the device: operators whose inputs do, and calls that ask for a device "cuda".
+"""Modes that keep tensors on the device: results of operators with inputs there, and of calls with a device "cuda".
 
-Below autograd, `DeviceDispatch` sees every operator with its results, those of backward passes too, before anybody else
-does: what belongs on the device is moved there. Above it, `DeviceFunction` sees the calls of the program: a device
-"cuda" among the arguments is read as the CPU, and the results are marked as the device's.
+Below autograd, `DeviceDispatch` sees every operator with its results, including those of backward passes, before
+anything else does: results that belong on the device are moved there. Above autograd, `DeviceFunction` sees the calls
+of the program: a device "cuda" among the arguments becomes the CPU, and the results are marked for the device.
 """
 
 import threading
@@ -44,7 +44,7 @@ _RAW_DEEPCOPY: Any = torch.Tensor.__deepcopy__
 
 
 class Wish(threading.local):
-    """Where the call that runs now wants its results: on the device, on the host, or (None) where its inputs are."""
+    """Where the running call wants its results: on the device, on the host, or (None) where its inputs are."""
 
     device: bool | None = None
 
@@ -54,7 +54,7 @@ WISH = Wish()
 
 @contextmanager
 def wished(device: bool | None) -> Iterator[None]:
-    """Let results of what runs inside lie on the device, or on the host."""
+    """Inside, results go to the device, or to the host."""
     before, WISH.device = WISH.device, device
     try:
         yield
@@ -66,10 +66,10 @@ _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
 
 
 class Sessions(threading.local):
-    """The storages of the sessions whose modes are on in a thread, the innermost last.
+    """The storages of the sessions whose modes are active in a thread, innermost last.
 
-    Only the innermost session's modes act: the outer ones would see a call after "cuda" in it has become "cpu", and
-    leave on the host what belongs on the device.
+    Only the innermost session's modes act: outer ones would see a call after its "cuda" has become "cpu", and leave
+    results on the host that belong on the device.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ _SESSIONS = Sessions()
 
 
 class _SessionMode:
-    """What both modes share: whose they are, and whether a session inside of theirs has taken over."""
+    """Base of both modes: which session they belong to, and whether an inner session has taken over."""
 
     _storages: Storages
 
@@ -97,7 +97,7 @@ class _SessionMode:
 
 
 def _tensors(values: Any) -> Iterator[Any]:
-    """The tensors among arguments or results of an operator, which may be in lists; where no function mode is on."""
+    """The tensors among arguments or results of an operator, also in lists; to be called without a function mode."""
     for value in values:
         if isinstance(value, torch.Tensor):
             if plain_here(value):
@@ -113,20 +113,20 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._storages, self._registrations, self._graphs = storages, registrations, graphs
 
-    # operators that take functions (flex_attention) come as a whole; what they compute is the device's
+    # higher-order operators (flex_attention) are seen as a whole; their results belong on the device
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Torch would load its compiler, which takes seconds, to make it stay away."""
+        """False: otherwise torch would load its compiler, which takes seconds, only to disable it."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
-        """Run an operator; results that are new, of inputs on the device or wished for there, are moved."""
+        """Run an operator; new results are moved if an input is on the device, or the call wants them there."""
         if self._is_outer():
             return func(*args, **(kwargs or {}))
         wish = WISH.device
-        # calls made inside of torch's own functions, or in a backward pass, come here as they are
+        # calls inside torch's own functions, or in a backward pass, reach this mode unchanged
         if kwargs and is_cuda_device(kwargs.get("device")):
             kwargs, wish = {**kwargs, "device": _HOST}, True
             kwargs.pop("pin_memory", None)
@@ -146,7 +146,7 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
         return self._run(func, wish, args, kwargs or {})
 
     def _check_loss(self, args: Sequence[object], kwargs: Mapping[str, object] | None, wish: bool | None) -> None:
-        """What is done on a GPU that is lost fails; the host goes on."""
+        """Operators on a lost GPU fail; the host continues."""
         with _NO_FUNCTION_MODE():
             if wish or any(self._storages.holds(tensor) for tensor in tensors_in((args, kwargs))):
                 self._graphs.loss.check()
@@ -166,7 +166,7 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
     def _called(
         self, func: Operator, args: Sequence[object], kwargs: Mapping[str, object], wish: bool | None
     ) -> object:
-        """Run an operator where torch's CPU build has it; storages of the device grow by being replaced."""
+        """Run an operator of torch's CPU build; device storages grow by being replaced."""
         if getattr(func, "overloadpacket", None) is _ATEN.resize_:
             tensor, size = cast(torch.Tensor, args[0]), cast(Sequence[int], args[1])
             with _NO_FUNCTION_MODE():
@@ -183,7 +183,7 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
             return self._with_other_results(func, args, kwargs)
 
     def _with_other_results(self, func: Operator, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        """Run an operator whose result is to go into tensors (`out=`) that are too small for it."""
+        """Run an operator whose `out=` tensors are too small for its result."""
         given = {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
         fresh = {name: torch.empty(0, dtype=value.dtype) for name, value in given.items()}
         result = func(*args, **{**kwargs, **fresh})
@@ -201,7 +201,7 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
         kwargs: Mapping[str, object],
         wish: bool | None,
     ) -> object:
-        """Run an operator for which the program has a function of its own: that one, for tensors of the device."""
+        """Run an operator for which the program has registered a function: that function, for tensors on the device."""
         with _NO_FUNCTION_MODE():
             given = [*_tensors(args), *_tensors(kwargs.values())]
             inside = wish is not False and any(self._storages.holds(tensor) for tensor in given)
@@ -231,13 +231,13 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
         poisoned = not empty and memory.watches_any(storage_address(tensor) for tensor in inside)
         for tensor in fresh:
             address = storage_address(tensor)
-            # a view of a tensor of the host, or the tensor itself, stays where it is; of a list, some share a storage
+            # a view of a host tensor, or the tensor itself, stays there; tensors of a list may share a storage
             if (not address or address not in known) and not memory.holds(address):
                 storages.move(tensor, empty=empty, poisoned=poisoned)
 
 
 def registrations_for(storages: Storages) -> Registrations:
-    """Functions that programs register for CUDA, and how they are called where no mode sees it."""
+    """Functions that programs register for CUDA, and how to call them where no mode is active."""
 
     def inside(values: Iterable[object]) -> bool:
         with _NO_FUNCTION_MODE():
@@ -251,7 +251,7 @@ def registrations_for(storages: Storages) -> Registrations:
 
 
 def is_cuda_device(device: object) -> bool:
-    """Whether what stands for a device in a call means the GPU: a number, a name, a torch.device; there is one GPU."""
+    """Whether a device argument (a number, a name, a torch.device) means the GPU, of which there is one."""
     if isinstance(device, bool) or device is None:
         return False
     named = isinstance(device, (str, torch.device)) and str(device).partition(":")[0] == "cuda"
@@ -262,12 +262,12 @@ def is_cuda_device(device: object) -> bool:
 
 
 def is_device(value: Any) -> bool:
-    """Whether an argument of `Tensor.to` says where to."""
+    """Whether an argument of `Tensor.to` is a device."""
     return isinstance(value, torch.device) or (isinstance(value, str) and not value.startswith("torch."))
 
 
 class _Transfer(torch.autograd.Function):  # type: ignore[misc]
-    """A copy on the other side; its gradient comes back to where the tensor was."""
+    """A copy between host and device; its gradient is copied back."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, device: bool) -> object:
@@ -278,27 +278,27 @@ class _Transfer(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> object:
-        """The gradient, on the other side."""
+        """The gradient, copied back."""
         with wished(not ctx.device):
             return gradients[0].clone(), None
 
 
 def transfer(storages: Storages, tensor: torch.Tensor, device: bool) -> object:
-    """A tensor on the device or on the host: itself if it is there."""
+    """A tensor on the device or on the host: a copy, or itself if it is already there."""
     if not is_plain(tensor) or storages.holds(tensor) == device:
         return tensor
     return _Transfer.apply(tensor, device)
 
 
 class DeviceFunction(_SessionMode, TorchFunctionMode):  # type: ignore[misc]
-    """Reads "cuda" in calls of the program."""
+    """Handles "cuda" in calls of the program."""
 
     def __init__(self, storages: Storages):
         super().__init__()
         self._storages = storages
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
-        """A call, with results where its device says."""
+        """A call, with its results on the requested device."""
         kwargs = dict(kwargs or {})
         if self._is_outer():
             return func(*args, **kwargs)
@@ -322,20 +322,21 @@ class DeviceFunction(_SessionMode, TorchFunctionMode):  # type: ignore[misc]
             return func(*args, **kwargs)
 
     def _there(self, result: object, args: Iterable[object]) -> object:
-        """A result that no operator has moved (of `torch.as_tensor`, say) on the device."""
+        """A result that no operator has moved (for example of `torch.as_tensor`), on the device."""
         if not isinstance(result, torch.Tensor) or self._storages.holds(result) or not is_plain(result):
             return result
         with _NO_FUNCTION_MODE():
             made_here = result.requires_grad and result.is_leaf and not any(result is value for value in args)
         if made_here:
-            # what gradients are asked for is what the program gets, not what it was copied from
+            # gradients are for the tensor that the program gets, not for the original of the copy
             return cast(torch.Tensor, transfer(self._storages, result.detach(), True)).requires_grad_()
         return transfer(self._storages, result, True)
 
 
 def _default_device(func: Callable[..., object]) -> torch.device | None:
-    """Where a call makes a tensor that says nothing of a device: what `torch.set_default_device` or `with` has said."""
-    # torch keeps its own mode below all others; calls that are no operators (`torch.tensor`) go from there to CUDA
+    """The default device of a call without a device, from `torch.set_default_device` or `with`."""
+    # torch keeps its own mode below all others; calls that are no operators (`torch.tensor`) would go from there to
+    # CUDA
     if not torch._C._len_torch_function_stack():
         return None
     lowest = torch._C._get_function_stack_at(0)
@@ -344,7 +345,7 @@ def _default_device(func: Callable[..., object]) -> torch.device | None:
 
 
 def moved_to(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
-    """`Tensor.to`: a device, an element type, both, or another tensor's."""
+    """`Tensor.to`: a device, an element type, both, or those of another tensor."""
     rest: list[Any] = []
     device = kwargs.pop("device", None)
     if "other" in kwargs:
@@ -362,7 +363,7 @@ def moved_to(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: 
     if not is_cuda_device(device) and str(device) != "cpu":
         return _RAW_TO(tensor, device, *rest, **kwargs)
     if rest and isinstance(rest[-1], bool):
-        # non_blocking and copy, by position
+        # positional non_blocking and copy
         copies = len([value for value in rest if isinstance(value, bool)]) > 1 and rest[-1]
         rest = [value for value in rest if not isinstance(value, bool)]
         kwargs.setdefault("copy", copies)
@@ -384,7 +385,7 @@ def _cpu(storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: obje
 def _for_numpy(
     raw: Callable[..., object], storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object
 ) -> object:
-    """`Tensor.numpy` and what NumPy calls, which a tensor on the device refuses."""
+    """`Tensor.numpy` and what NumPy calls; refused for a tensor on the device, as in torch."""
     if is_plain(tensor) and storages.holds(tensor):
         raise TypeError(
             "can't convert cuda:0 device type tensor to numpy. "
@@ -394,7 +395,7 @@ def _for_numpy(
 
 
 def _deepcopied(storages: Storages, tensor: torch.Tensor, memo: dict[object, object]) -> torch.Tensor:
-    """`copy.deepcopy` of a tensor: on the device where the tensor is; views of one storage share its copy."""
+    """`copy.deepcopy` of a tensor, on the same device; copies of views that share a storage share one as well."""
     known = id(tensor) in memo
     copied = _RAW_DEEPCOPY(tensor, memo)
     if known or not is_plain(tensor) or not storages.holds(tensor) or storages.holds(copied):
@@ -413,7 +414,7 @@ def _deepcopied(storages: Storages, tensor: torch.Tensor, memo: dict[object, obj
 def _beside(
     raw: Callable[..., object], storages: Storages, tensor: torch.Tensor, *args: object, **kwargs: object
 ) -> object:
-    """`Tensor.new_tensor` and the like: a new tensor where another one is, unless the call says where."""
+    """`Tensor.new_tensor` and the like: a new tensor on the same device, unless the call names one."""
     device = kwargs.get("device")
     if device is not None and not is_cuda_device(device):
         return raw(tensor, *args, **kwargs)

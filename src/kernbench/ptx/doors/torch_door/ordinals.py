@@ -1,4 +1,4 @@
-"""Numbers of devices: there is one GPU, and others are refused in CUDA's and torch's words."""
+"""Device ordinals: there is one GPU, and others are refused in CUDA's and torch's words."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -12,7 +12,7 @@ _NO_SUCH = "CUDA error: invalid device ordinal\nGPU device may be out of range, 
 
 
 def ordinal_of(device: object) -> int | None:
-    """The number in what stands for a device of CUDA; None where it has none."""
+    """The ordinal in a CUDA device argument; None if it has none."""
     if isinstance(device, int):
         return device
     number = getattr(device, "index", None) if isinstance(device, torch.device) else str(device).partition(":")[2]
@@ -20,31 +20,31 @@ def ordinal_of(device: object) -> int | None:
 
 
 def with_device(device: object, value: Anything) -> Anything:
-    """What a function of the first GPU gives; raises where it is asked of another."""
+    """The value of a function for the first GPU; raises an error for another one."""
     require_device(device)
     return value
 
 
 def of_device(device: object, value: Anything) -> Anything:
-    """A property of the first GPU; raises as torch does where it is asked of another."""
+    """A property of the first GPU; for another one it raises an error as torch does."""
     asked(device)
     return value
 
 
 def require_device(device: object) -> None:
-    """Raise where a call is to use another GPU than the first; a negative number means none, and is passed over."""
+    """Raise an error if a call is to use a GPU other than the first; negative numbers mean none, and are ignored."""
     number = ordinal_of(device)
     if number is not None and number > 0:
         raise cuda_error(f"{_NO_SUCH}\nthe emulated machine has one GPU, cuda:0; {device} was asked for")
 
 
 def asked(device: object) -> None:
-    """Raise where the properties of another GPU are asked for."""
+    """Raise an error if the properties of another GPU are requested."""
     number = ordinal_of(device) if device is not None else None
     if number is not None and number > 0:
         raise AssertionError(f"Invalid device id: the emulated machine has one GPU, cuda:0; {device} was asked for")
 
 
 def first_argument(args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-    """What a function is given as its device."""
+    """The device argument of a function."""
     return args[0] if args else kwargs.get("device")

@@ -1,4 +1,4 @@
-"""Pinned memory of the host: kernels reach it at its own address, as on a GPU with unified addressing."""
+"""Pinned host memory: kernels access it at its own address, as on a GPU with unified addressing."""
 
 import ctypes
 from typing import Any
@@ -12,7 +12,7 @@ _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
 
 
 class _Pinned(ctypes.Array):  # type: ignore[type-arg]
-    """Memory of the host that is given back when nobody has it any more; kinds of it have a length."""
+    """Host memory that is unpinned when its last user is gone; subclasses have a length."""
 
     _type_, _length_ = ctypes.c_uint8, 0
     memory: DeviceMemory
@@ -23,7 +23,7 @@ class _Pinned(ctypes.Array):  # type: ignore[type-arg]
 
 
 def pin(memory: DeviceMemory, tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of a tensor of the host in pinned memory; the tensor itself where it is pinned."""
+    """A copy of a host tensor in pinned memory; the tensor itself if it is already pinned."""
     if is_pinned(memory, tensor):
         return tensor
     if memory.holds(storage_address(tensor)):
@@ -31,7 +31,7 @@ def pin(memory: DeviceMemory, tensor: torch.Tensor) -> torch.Tensor:
             f"cannot pin 'torch.cuda.{tensor.type().rpartition('.')[2]}' only dense CPU tensors can be pinned"
         )
     with _NO_FUNCTION_MODE(), torch.no_grad():
-        # elements in their order, whatever the strides were
+        # contiguous, whatever the strides were
         copied = tensor.detach().clone()
         nbytes = max(copied.untyped_storage().nbytes(), 1)
         buffer = type("_Pinned", (_Pinned,), {"_length_": nbytes})()
@@ -46,5 +46,5 @@ def pin(memory: DeviceMemory, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_pinned(memory: DeviceMemory, tensor: torch.Tensor) -> bool:
-    """Whether a tensor lies in pinned memory."""
+    """Whether a tensor is in pinned memory."""
     return is_plain(tensor) and memory.is_pinned(storage_address(tensor))

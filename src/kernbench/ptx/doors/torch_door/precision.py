@@ -1,8 +1,8 @@
-"""Operators that add up numbers of two bytes: a GPU does so in float32, some of the CPU's in the numbers' own type.
+"""Operators that accumulate 16-bit floats: a GPU does so in float32, some CPU kernels in the narrow type.
 
-On the device they are computed in float32 and rounded once, so that what a program compares with is as exact as on a
-GPU, whatever the processor at hand. Products of blocks with scales (`_scaled_mm` of MX and NVFP4), which only GPUs
-have, are computed that way, too. And integers divided by zero, which a CPU refuses, have the results that GPUs give.
+On the device they are computed in float32 and rounded once, so that a program's reference is as exact as on a GPU,
+whatever the host's processor. Block-scaled products (`_scaled_mm` of MX and NVFP4), which only GPUs have, are computed
+that way as well. Integer division by zero, which raises an error on a CPU, gives the results of a GPU.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ import torch
 from kernbench.ptx.doors.torch_door.storages import is_plain
 
 _SHORT = (torch.float16, torch.bfloat16)
-# operator -> of each of its results the argument whose element type it has; of statistics None: they stay float32
+# operator -> for each result the argument whose element type it has; None for statistics, which stay float32
 _RESULTS: dict[str, tuple[int | None, ...]] = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "addmm", "baddbmm", "addbmm", "addmv", "convolution"), (0,)),
     **dict.fromkeys(("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"), (0,)),
@@ -24,7 +24,7 @@ _RESULTS: dict[str, tuple[int | None, ...]] = {
     "native_group_norm": (0, None, None),
     "native_group_norm_backward": (1, 4, 4),
 }
-# keyword arguments that change nothing about types
+# keyword arguments that do not affect types
 _FACTORS = {"alpha", "beta"}
 
 
@@ -42,12 +42,12 @@ _WIDENED = {getattr(torch.ops.aten, name): types for name, types in _RESULTS.ite
 
 
 _SCALED = torch.ops.aten._scaled_mm
-# type of scales, by its name -> elements that share one; torch's older releases lack some
+# scale type by name -> elements that share a scale; older releases of torch lack some
 _BLOCKS = {"float8_e8m0fnu": 32, "float8_e4m3fn": 16}
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
-# divisions of integers, and those of them that round down
+# integer divisions, and those that round down
 _DIVISIONS = {
     getattr(torch.ops.aten, f"{name}{suffix}")
     for name in ("floor_divide", "remainder", "fmod", "div")
@@ -65,7 +65,7 @@ def _wide(value: object) -> object:
 
 
 def may_widen(func: object) -> bool:
-    """Whether an operator is one that `widened` computes, of whatever tensors."""
+    """Whether an operator is one that `widened` computes for some tensors."""
     packet = getattr(func, "overloadpacket", None)
     return packet in _WIDENED or packet in _DIVISIONS or packet is _SCALED
 
@@ -73,7 +73,7 @@ def may_widen(func: object) -> bool:
 def widened(
     func: Operator, args: Sequence[object], kwargs: Mapping[str, object], inside: Callable[[object], bool]
 ) -> "tuple[object, ...] | object | None":
-    """The results of an operator on the device, computed in float32 and rounded; None where it runs as it is."""
+    """The results of an operator on the device, computed in float32 and rounded; None if it runs unchanged."""
     if getattr(func, "overloadpacket", None) in _DIVISIONS:
         given = [value for value in args[:2] if isinstance(value, torch.Tensor)]
         plain = all(is_plain(tensor) for tensor in given) and any(inside(tensor) for tensor in given)
@@ -93,10 +93,10 @@ def widened(
 
 
 def _divided(func: Operator, args: Sequence[object], kwargs: Mapping[str, object]) -> torch.Tensor | None:
-    """Integers, some of which are divided by zero; None where none is.
+    """Integer division with zeros among the divisors; None if there are none.
 
-    GPUs give a quotient and a remainder of which all bits are set, as the emulator does. Where torch rounds down, it
-    takes one from the quotient of a number below zero, whose sign is not that of the divisor.
+    On GPUs, as in the emulator, all bits of quotient and remainder are set. Where torch rounds down, it subtracts one
+    from the quotient of a negative number, as its sign differs from the divisor's.
     """
     number, divisor = (torch.as_tensor(value) for value in args[:2])
     mode = kwargs.get("rounding_mode")
@@ -109,7 +109,7 @@ def _divided(func: Operator, args: Sequence[object], kwargs: Mapping[str, object
     floors = mode == "floor" or func.overloadpacket in _FLOORING
     lower = (number < 0) & zero if floors else torch.zeros_like(zero)
     ones = torch.where(zero, torch.ones_like(divisor), divisor)
-    # a number alone takes no part in what type the result has
+    # a Python scalar does not affect the result's type
     safe: object = ones if isinstance(args[1], torch.Tensor) else 1
     result = cast(torch.Tensor, func(args[0], safe, *args[2:], **kwargs))
     bits = torch.full((), -1, dtype=torch.int64).to(result.dtype)
@@ -132,13 +132,13 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _block_of(args: Sequence[object]) -> int:
-    """The elements that share a scale in a product of blocks; 0 where scales are those of whole rows or matrices."""
+    """The elements that share a scale in a block-scaled product; 0 for scales of whole rows or matrices."""
     scale = args[2] if len(args) > 2 else None
     return _BLOCKS.get(_name(scale.dtype), 0) if isinstance(scale, torch.Tensor) else 0
 
 
 def _block_scaled(args: Sequence[object], kwargs: Mapping[str, object]) -> torch.Tensor:
-    """`torch._scaled_mm` of [m, k] and [k, n] whose blocks along k have scales, in the order that tensor cores want."""
+    """`torch._scaled_mm` of [m, k] and [k, n] with scales for blocks along k, in the layout of tensor cores."""
     a, b, scale_a, scale_b = (cast(torch.Tensor, value) for value in args[:4])
     more = {**dict(zip(("bias", "scale_result", "out_dtype"), args[4:], strict=False)), **kwargs}
     bias, dtype = cast("torch.Tensor | None", more.get("bias")), cast("torch.dtype | None", more.get("out_dtype"))
@@ -152,7 +152,7 @@ def _block_scaled(args: Sequence[object], kwargs: Mapping[str, object]) -> torch
 
 
 def _elements(matrix: torch.Tensor) -> torch.Tensor:
-    """The rows of a matrix in float32; of 4-bit floats a byte holds two, the lower first."""
+    """The rows of a matrix in float32; a byte has two 4-bit floats, the lower half first."""
     if _name(matrix.dtype) != "float4_e2m1fn_x2":
         return matrix.float()
     octets = matrix.view(torch.uint8).contiguous()
@@ -162,7 +162,7 @@ def _elements(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def _scales(scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """Scales as [rows, columns]: 128 rows and four columns lie together, of these each 32nd row."""
+    """Scales as [rows, columns]; the layout has tiles of 128 rows by four columns, with every 32nd row adjacent."""
     across, down = -(-rows // 128), -(-columns // 4)
     octets = scales.contiguous().view(torch.uint8).reshape(across, down, 32, 4, 4).permute(0, 3, 2, 1, 4)
     octets = octets.reshape(128 * across, 4 * down)[:rows, :columns].contiguous()

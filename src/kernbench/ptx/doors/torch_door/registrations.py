@@ -1,8 +1,8 @@
-"""Operators that a program implements for CUDA by itself, with `torch.library`: they run for tensors of the device.
+"""Operators that a program registers for CUDA with `torch.library`: they run for tensors on the device.
 
-Torch finds them by the device that it knows, which is the host. So functions that are registered for the key "CUDA" are
-kept, and the mode that sees all operators calls them. So it does with those for all devices, which torch would call
-where no mode is on: they make tensors of the device.
+Torch selects functions by the device it knows, the host. So functions registered for the key "CUDA" are kept here, and
+the dispatch mode calls them. It also calls those for all devices, which torch would call without a mode: they create
+tensors of the device.
 """
 
 import functools
@@ -16,25 +16,26 @@ from kernbench.ptx.doors.patching import Patches
 _KEY = "CUDA"
 _COMPOSITE = "CompositeImplicitAutograd"
 _ANYWHERE = "CompositeExplicitAutograd"
-# torch's own operators have functions for the host, which are the faster ones
+# torch's own operators have host functions, which are faster
 _TORCH = ("aten", "prims")
 _C: Any = torch._C
 Function = Callable[..., object]
 
 
 class Registrations:
-    """Functions by operator, as long as their library lives."""
+    """Registered functions by operator, as long as their library lives."""
 
     def __init__(self, inside: Callable[[Iterable[object]], bool], called: Function) -> None:
-        """`inside`: whether a tensor of the device is among values; `called(function, args, kwargs)` calls a function
-        of the program.
+        """`inside` says whether a tensor among some values is on the device.
+
+        `called(function, args, kwargs)` calls a function of the program.
         """
         self._inside, self._called = inside, called
-        # name/overload/key, as torch writes it -> the function
+        # torch's name/overload/key -> the function
         self._functions: dict[str, Function] = {}
 
     def install(self, patches: Patches) -> None:
-        """See what programs register from now on."""
+        """Intercept registrations from now on."""
         original = torch.library.Library.impl
 
         @functools.wraps(original)
@@ -51,7 +52,7 @@ class Registrations:
         patches.later(self._functions.clear)
 
     def of(self, operator: Any) -> Function | None:
-        """The function that is registered for an operator now."""
+        """The function currently registered for an operator."""
         if not self._functions or not hasattr(operator, "overloadpacket"):
             return None
         name = operator.name().replace("::", "/")
@@ -60,7 +61,7 @@ class Registrations:
         return next((self._functions[key] for key in live), None)
 
     def for_host(self, operator: object) -> Function | None:
-        """The function that is registered for all devices, where none is for the host."""
+        """The function registered for all devices, if there is none for the host."""
         assert isinstance(operator, torch._ops.OpOverload)
         key = f"{operator.name().replace('::', '/')}/{_ANYWHERE}"
         own = _C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CPU")
@@ -71,13 +72,13 @@ class Registrations:
         self._functions[key] = functools.partial(function, keys) if with_keyset else function
         namespace, name, kind = key.split("/")
         if kind == _KEY and _C._dispatch_has_kernel_for_dispatch_key(f"{namespace}::{name}", _COMPOSITE):
-            # torch would take it apart before any mode sees it
+            # torch would decompose it before any mode sees it
             packet, _, overload = name.partition(".")
             operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
             library.impl(name, self._whole(operator, self._functions[key]), "AutogradCPU", allow_override=True)
 
     def _whole(self, operator: Any, function: Function) -> Function:
-        """An operator that consists of others: the program's function for tensors of the device."""
+        """A composite operator: the program's function for tensors on the device, else its decomposition."""
 
         def run(*args: object, **kwargs: object) -> object:
             if self._inside(args) or self._inside(kwargs.values()):

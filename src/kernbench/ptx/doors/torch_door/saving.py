@@ -1,6 +1,6 @@
-"""Tensors of the device in files and on their way to other processes: they are of the device there, too.
+"""Saves and sends tensors of the device: they are on the device again when loaded or received.
 
-Another process has a device of its own: it gets a copy. On a GPU, processes would share the memory.
+Another process has its own device and gets a copy. On a GPU, processes would share the memory.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.torch_door.modes import transfer
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain
 
-# before torch's own rule for the host, which all storages here obey
+# ahead of torch's own rule for the host, which matches all storages here
 _FIRST = 5
 
 
 def install(patches: Patches, storages: Storages) -> None:
-    """Let `torch.save`, `torch.load` and queues between processes know of the device."""
+    """Teach `torch.save`, `torch.load` and queues between processes about the device."""
     registry: list[object] = torch.serialization._package_registry
 
     def tag(storage: Any) -> str | None:
@@ -51,6 +51,6 @@ def _reducer(storages: Storages) -> Callable[[torch.Tensor], object]:
 
 
 def arrived(host: torch.Tensor, requires_grad: bool, parameter: bool) -> torch.Tensor:
-    """A tensor that came from the device of another process, on this one's."""
+    """A tensor received from another process's device, on this one's."""
     tensor = host.to("cuda")
     return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)

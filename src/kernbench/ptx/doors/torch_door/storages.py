@@ -1,4 +1,4 @@
-"""Storages of tensors in the device's memory: made, filled, and given back when the last tensor that uses them dies."""
+"""Tensor storages in device memory: allocated, filled, and freed with the last tensor that uses them."""
 
 import ctypes
 import functools
@@ -11,7 +11,7 @@ import torch
 
 from kernbench.ptx.doors.memory import DeviceMemory
 
-# elements of two bytes of which poison is a NaN: no number that a program writes looks like it
+# 2-byte element types in which poison is a NaN that no program writes
 _HALVES = (torch.float16, torch.bfloat16)
 _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
 _SHORTAGE = re.compile(r"can't allocate memory|not enough memory|DefaultCPUAllocator")
@@ -20,7 +20,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class _Buffer(ctypes.Array):  # type: ignore[type-arg]
-    """Memory of the device that is given back when nobody has it any more; kinds of it have a length."""
+    """Device memory that is freed when its last user is gone; subclasses have a length."""
 
     _type_, _length_ = ctypes.c_uint8, 0
     memory: DeviceMemory
@@ -46,12 +46,12 @@ _RAW_DEVICE, _RAW_IS_CPU, _RAW_LAYOUT = _TENSOR.device, _TENSOR.is_cpu.__get__, 
 
 
 def plain_here(tensor: torch.Tensor) -> bool:
-    """`is_plain` where no function mode is on."""
+    """`is_plain`, to be called without a function mode."""
     return type(tensor) in _PLAIN and _RAW_IS_CPU(tensor) and _RAW_LAYOUT(tensor) is torch.strided
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has bytes in this process: no meta, fake, sparse or other tensor without a storage."""
+    """Whether a tensor has a storage in this process: not a meta, fake, sparse or similar tensor."""
     if type(tensor) not in _PLAIN:
         return False
     with _NO_FUNCTION_MODE():
@@ -59,22 +59,22 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def raw_device(tensor: torch.Tensor) -> Any:
-    """The device that torch itself knows, whatever tensors say of themselves."""
+    """The device that torch itself knows."""
     with _NO_FUNCTION_MODE():
         return _RAW_DEVICE.__get__(tensor)
 
 
 def address_here(tensor: torch.Tensor) -> int:
-    """An address in the storage of a tensor where no function mode is on; 0 for one without."""
+    """An address in the storage of a tensor, 0 without one; to be called without a function mode."""
     try:
-        # an empty tensor has none, though its storage may
+        # an empty tensor has none, but its storage may have one
         return tensor.data_ptr() or int(tensor.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
         return 0
 
 
 def storage_address(tensor: torch.Tensor) -> int:
-    """Where the storage of a tensor begins; 0 for one without."""
+    """The start address of a tensor's storage; 0 without one."""
     try:
         with _NO_FUNCTION_MODE():
             return int(tensor.untyped_storage().data_ptr())
@@ -83,17 +83,17 @@ def storage_address(tensor: torch.Tensor) -> int:
 
 
 def name_of(tensor: torch.Tensor) -> str:
-    """What findings call a tensor of which no name is known."""
+    """The name of a tensor in findings, if no other is known."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
 def is_shortage(problem: RuntimeError) -> bool:
-    """Whether an operator failed for want of memory."""
+    """Whether an operator failed for lack of memory."""
     return bool(_SHORTAGE.search(str(problem)))
 
 
 def out_of_memory(problem: RuntimeError | None, nbytes: int = 0, capacity: int = 0, used: int = 0) -> RuntimeError:
-    """What torch raises where a GPU has not enough memory, with what to do about it here."""
+    """Torch's exception for a GPU out of memory, with what to do about it here."""
     found = _BYTES.search(str(problem))
     wanted = nbytes or (int(found[1]) if found else 0)
     text = f"CUDA out of memory. Tried to allocate {_size(wanted)}. "
@@ -109,23 +109,23 @@ def _size(nbytes: int) -> str:
 
 
 class Storages:
-    """The storages of one memory."""
+    """The storages of one device memory."""
 
     def __init__(self, memory: DeviceMemory, capacity: int):
         self.memory, self.capacity = memory, capacity
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies on the device."""
+        """Whether a tensor is on the device."""
         with _NO_FUNCTION_MODE():
             return self.memory.holds(address_here(tensor))
 
     def holds_here(self, tensor: torch.Tensor) -> bool:
-        """`holds` where no function mode is on."""
+        """`holds`, to be called without a function mode."""
         return self.memory.holds(address_here(tensor))
 
     def new(self, nbytes: int, name: str, source: int = 0) -> Any:
-        """A fresh storage on the device, with the bytes at an address of this process, or that nobody has written."""
-        # storages of no bytes have no address, and would lie nowhere
+        """A new storage on the device, with a copy of the bytes at a host address, or unwritten."""
+        # an empty storage would have no address, and be on no device
         size = max(nbytes, 16)
         used = self.memory.arena.live_bytes
         if used + size > self.capacity:
@@ -135,9 +135,12 @@ class Storages:
         return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
 
     def move(self, tensor: torch.Tensor, *, empty: bool = False, poisoned: bool = False) -> None:
-        """Give a tensor that nobody else knows yet a storage on the device, with its bytes unless they mean nothing.
+        """Give a new tensor, which nothing else refers to, a storage on the device.
 
-        Where it was computed from bytes that may be unwritten (`poisoned`), what holds poison is unwritten here, too.
+        Its bytes are copied unless undefined.
+
+        If it was computed from bytes that may be unwritten (`poisoned`), elements that contain poison are unwritten as
+        well.
         """
         old = tensor.untyped_storage()
         nbytes = old.nbytes()
@@ -149,9 +152,9 @@ class Storages:
         tensor.set_(new, tensor.storage_offset(), tensor.size(), tensor.stride())
 
     def resize(self, tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-        """`Tensor.resize_` of a tensor on the device, whose storage torch cannot make longer: it gets another one.
+        """`Tensor.resize_` of a tensor on the device: torch cannot grow its storage, so it gets another one.
 
-        Elements that are there stay, and new ones nobody has written. Other views of the storage keep the old one.
+        Existing elements stay; new ones are unwritten. Other views of the storage keep the old one.
         """
         old, offset = tensor.untyped_storage(), tensor.storage_offset()
         wanted = (offset + prod(size)) * tensor.element_size()

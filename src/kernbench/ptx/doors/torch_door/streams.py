@@ -1,4 +1,4 @@
-"""Streams and events of torch, as one synchronous GPU has them, and which stream is the current one of a thread."""
+"""Streams and events of torch for one synchronous GPU, and the current stream of each thread."""
 
 import contextlib
 import itertools
@@ -31,7 +31,7 @@ class DeviceContext(contextlib.ContextDecorator):
 
 
 class Stream(DeviceContext):
-    """A stream: what is put into it is done when the call returns."""
+    """A stream: its work is complete when a call returns."""
 
     def __init__(self, *args: object, **kwargs: object):
         super().__init__(first_argument(args, kwargs))
@@ -44,7 +44,7 @@ class Stream(DeviceContext):
 
     @property
     def cuda_stream(self) -> int:
-        """The driver's handle, which others capture and launch on; the default stream's where there is no driver."""
+        """The driver's handle, on which others capture and launch; the default stream's without a driver."""
         if not self._handle and self.stream_id:
             self._handle = new_stream()
         return self._handle
@@ -58,15 +58,15 @@ class Stream(DeviceContext):
         _CURRENT.stream = self._before.pop()
 
     def query(self) -> bool:
-        """Whether all is done: always."""
+        """Whether all work is complete: always."""
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a graph is captured."""
+        """Whether a graph is being captured."""
         return bool(torch.cuda.is_current_stream_capturing())
 
     def synchronize(self) -> None:
-        """Nothing to wait for, but while a graph is captured the host may not."""
+        """Nothing to wait for, but it is not permitted during a capture."""
         torch.cuda.synchronize()
 
     def wait_event(self, event: object) -> None:
@@ -76,7 +76,7 @@ class Stream(DeviceContext):
         """Nothing to wait for."""
 
     def record_event(self, event: "Event | None" = None) -> "Event":
-        """An event that has happened."""
+        """Record an event."""
         event = event or Event()
         event.record(self)
         return event
@@ -89,7 +89,7 @@ class Stream(DeviceContext):
 
 
 class ExternalStream(Stream):
-    """A stream that the program has from the driver, or from another library."""
+    """A stream that the program got from the driver, or from another library."""
 
     def __init__(self, stream_ptr: int, device: object = None, **kwargs: object):
         super().__init__(device)
@@ -97,7 +97,7 @@ class ExternalStream(Stream):
 
 
 class _DefaultStream(Stream):
-    """The stream of those who name none."""
+    """The default stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class _DefaultStream(Stream):
 
 
 class Event:
-    """An event; times between two are those of this computer, not of a GPU. `launches`: how many there were before."""
+    """An event; times between two are those of this computer. `launches` is the number of launches before it."""
 
     def __init__(self, *args: object, **kwargs: object):
         self._at = 0.0
@@ -115,25 +115,25 @@ class Event:
 
     @property
     def cuda_event(self) -> int:
-        """The driver's handle, which others record and wait for; as in torch there is none before it was recorded."""
+        """The driver's handle, which others record and wait for; 0 before it is recorded, as in torch."""
         if not self._handle and self._at:
             self._handle = new_event()
         return self._handle
 
     def record(self, stream: object = None) -> None:
-        """Happen now."""
+        """Record the current time."""
         self._at = time.perf_counter()
 
     def elapsed_time(self, end: "Event") -> float:
-        """Milliseconds of this computer; never 0, since programs divide by it."""
+        """Milliseconds on this computer; never 0, since programs divide by it."""
         return max(1e3 * (end._at - self._at), 1e-3)
 
     def query(self) -> bool:
-        """Whether it has happened: always."""
+        """Whether it is complete: always."""
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for, but while a graph is captured the host may not."""
+        """Nothing to wait for, but it is not permitted during a capture."""
         torch.cuda.synchronize()
 
     def wait(self, stream: object = None) -> None:
@@ -141,7 +141,7 @@ class Event:
 
 
 class _Current(threading.local):
-    """The stream that a thread has chosen."""
+    """The current stream of a thread."""
 
     stream: Stream | None = None
 
@@ -150,16 +150,16 @@ _CURRENT, _DEFAULT = _Current(), _DefaultStream()
 
 
 def default_stream() -> Stream:
-    """The stream of those who name none."""
+    """The default stream."""
     return _DEFAULT
 
 
 def current_stream() -> Stream:
-    """The stream that this thread has chosen, or the default one."""
+    """The current stream of this thread."""
     return _CURRENT.stream or _DEFAULT
 
 
 def set_stream(stream: object) -> None:
-    """Choose a stream for this thread; None changes nothing."""
+    """Set the current stream of this thread; None changes nothing."""
     if isinstance(stream, Stream):
         _CURRENT.stream = stream

@@ -1,4 +1,7 @@
-"""Products of matrices that Triton's own programs compare theirs with: cuBLAS, which is machine code, done by torch."""
+"""A stand-in for cuBLAS, with which Triton's programs compare their products.
+
+CuBLAS is machine code, so torch computes.
+"""
 
 from typing import NoReturn
 
@@ -8,10 +11,10 @@ _TYPES = (torch.float8_e4m3fn, torch.float16, torch.float32, torch.bfloat16)
 
 
 class CublasLt:
-    """What `triton._C.libtriton.nvidia.cublas.CublasLt` does, on tensors of one session."""
+    """Replaces `triton._C.libtriton.nvidia.cublas.CublasLt`, for tensors of one session."""
 
     def __init__(self, workspace: object):
-        """The workspace is for cuBLAS, and stays as it is."""
+        """The workspace is unused."""
 
     def matmul(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         """c = a @ b.T."""
@@ -25,11 +28,11 @@ class CublasLt:
         d.copy_(product if beta == 0 else product + beta * c.float())
 
     def block_scaled_matmul_mxfp8(self, *args: object) -> NoReturn:
-        """Not done."""
+        """Not supported."""
         self._refuse("mxfp8")
 
     def block_scaled_matmul_nvfp4(self, *args: object) -> NoReturn:
-        """Not done."""
+        """Not supported."""
         self._refuse("nvfp4")
 
     def _refuse(self, kind: str) -> NoReturn:

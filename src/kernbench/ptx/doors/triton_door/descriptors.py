@@ -1,4 +1,4 @@
-"""Tensor descriptors of the host: what Triton says of a tensor becomes a tensor map, its shape and its strides."""
+"""Host tensor descriptors: Triton's description of a tensor becomes a tensor map, its shape and its strides."""
 
 import ctypes
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import encode
 from kernbench.ptx.launching.tensor_map import TensorMapDescription
 
 _SWIZZLES = ("none", "32B", "64B", "128B")
-# the driver's numbers of element types
+# element types by the driver's number
 _ELEMENTS = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz", "b4x16",
     "b4x16_p64", "b6x16_p32",
 )  # fmt: skip
-# of instructions that name an element type, the numbers that the driver has in another order
+# element types whose number in instructions differs from the driver's
 _DRIVER_NUMBER = {8: 10, 9: 8, 10: 9}
 _TF32 = 11
-# what a descriptor parameter of an argument is: a value and its Triton type
+# a value of a descriptor argument and its Triton type
 Value = tuple[Any, str]
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Of a map for im2col copies: the corners of the pixel box, and the steps between elements of each dimension."""
+    """For im2col maps: the corners of the pixel box, and the element step of each dimension."""
 
     lower: Sequence[int]
     upper: Sequence[int]
@@ -45,9 +45,9 @@ def tensor_map(
     padding: int = 0,
     pixels: Pixels | None = None,
 ) -> bytes:
-    """The tensor map of a tensor; box, shape and strides (in elements) begin with the outermost dimension.
+    """A tensor map; box, shape and strides (in elements) begin with the outermost dimension.
 
-    With `pixels` it is for im2col copies, and the box is pixels of a column and channels of a pixel.
+    With `pixels` it is an im2col map, and the box is pixels per column and channels per pixel.
     """
     return encode(
         TensorMapDescription(
@@ -67,7 +67,10 @@ def tensor_map(
 
 
 def expanded(argument: Any, metadata: Any) -> list[Value]:
-    """The values of a descriptor's parameters: of a map, or of a pointer where the kernel was compiled without maps."""
+    """The parameters of a descriptor: a map, or a pointer if the kernel was compiled without maps.
+
+    Shape and strides.
+    """
     shape, strides = list(argument.shape), list(argument.strides)
     sizes: list[Value] = [(size, "i32") for size in shape]
     steps: list[Value] = [(stride, "i64") for stride in strides]
@@ -95,7 +98,7 @@ def expanded(argument: Any, metadata: Any) -> list[Value]:
 
 
 def fill_plain_descriptor(address: int, dims: Sequence[int], box: Sequence[int], element_bytes: int, at: int) -> None:
-    """A map of a dense tensor, as releases before 3.4 ask for it: written to 128 bytes of the host."""
+    """Write the map of a dense tensor to 128 bytes of host memory, as for releases before 3.4."""
     inner = box[-1] * element_bytes
     swizzle = 3 if inner >= 128 else 2 if inner >= 64 else 1
     inner_box = min(box[-1], 128 // element_bytes)

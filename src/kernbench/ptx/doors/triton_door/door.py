@@ -1,4 +1,4 @@
-"""Opening and closing the door for Triton."""
+"""The door for Triton."""
 
 import importlib
 import warnings
@@ -14,20 +14,20 @@ from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.triton_door.compiling import with_assembler, with_file, without_assembler
 from kernbench.ptx.doors.triton_door.tuning import Dry, Tuning
 
-# releases whose driver interface was read; tests have run with 3.2, 3.4, 3.5, 3.6 and 3.9
+# supported releases, whose driver interface was read; tests have run with 3.2, 3.4, 3.5, 3.6 and 3.9
 OLDEST, NEWEST = (3, 2), (3, 9)
-# releases from here on take how many threads a block of a loaded kernel may have
+# from this release on, loading also returns the most threads of a block
 _WITH_THREADS = (3, 4)
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """Major and minor of a release."""
+    """Major and minor version of a release."""
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
 
 
 class TritonDoor:
-    """Triton for one session."""
+    """The door for Triton, for one session."""
 
     def __init__(self, session: Session):
         self._session = session
@@ -46,7 +46,7 @@ class TritonDoor:
                 f"kernbench knows how Triton {oldest} to {newest} launch; {triton.__version__} may do it otherwise",
                 stacklevel=2,
             )
-        # of a release that has them where they are looked for
+        # imported here, as other releases lack these modules
         from triton.runtime.driver import driver as drivers
 
         from kernbench.ptx.doors.triton_door.driver import EmulatedDriver
@@ -62,7 +62,7 @@ class TritonDoor:
         self._patches.later(lambda: drivers.set_active(before))
 
     def close(self) -> None:
-        """Give Triton its driver back; kernels that were compiled for this GPU are forgotten."""
+        """Restore Triton's driver; kernels compiled for this GPU are dropped."""
         self._patches.undo()
         for function in self._driver.functions if self._driver is not None else ():
             for name in ("device_caches", "cache"):
@@ -72,7 +72,7 @@ class TritonDoor:
         self._driver = None
 
     def _replace_cublas(self) -> None:
-        """Programs that compare with cuBLAS have one, if they have torch."""
+        """Replace cuBLAS for programs that compare with it, if torch is installed."""
         nvidia: Any = getattr(importlib.import_module("triton._C.libtriton"), "nvidia", None)
         if hasattr(getattr(nvidia, "cublas", None), "CublasLt") and find_spec("torch") is not None:
             from kernbench.ptx.doors.triton_door.cublas import CublasLt
@@ -80,7 +80,7 @@ class TritonDoor:
             self._patches.set(nvidia.cublas, "CublasLt", CublasLt)
 
     def _compile_to_ptx(self) -> None:
-        """Let the NVIDIA backend end with PTX."""
+        """Make the NVIDIA backend end with PTX."""
         from triton.backends import Backend, backends
         from triton.compiler import compiler
         from triton.compiler.compiler import ASTSource
@@ -90,14 +90,14 @@ class TritonDoor:
             known = ", ".join(backends) or "none"
             raise MisuseError(f"this Triton has no NVIDIA backend, which writes PTX; it has: {known}")
         programs = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-        # findings name source files, which Triton's key for what it keeps on disk leaves out
+        # findings name source files, which Triton's cache key leaves out
         self._patches.set(ASTSource, "hash", with_file(ASTSource.hash))
         self._patches.set(compiler, "get_sass", with_assembler(compiler.get_sass, programs))
         self._patches.item(backends, "nvidia", Backend(without_assembler(found.compiler), found.driver))
 
 
 def _forget_the_device() -> None:
-    """Let Triton ask again what it has asked a device once."""
+    """Clear Triton's cached device properties."""
     from triton.compiler import compiler
 
     forget = getattr(getattr(compiler, "max_shared_mem", None), "cache_clear", None)

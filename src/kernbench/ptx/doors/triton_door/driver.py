@@ -1,4 +1,4 @@
-"""The driver that Triton asks: which GPU there is, how kernels are loaded, and who launches them."""
+"""The driver for Triton: which GPU there is, how kernels are loaded, and who launches them."""
 
 import sys
 from typing import Any
@@ -16,21 +16,21 @@ from kernbench.ptx.doors.triton_door.tuning import Dry, once
 
 
 class Utils:
-    """What Triton's compiled helper module gives: loading, properties, descriptors."""
+    """Triton's compiled helper module: loading, properties, descriptors."""
 
     def __init__(self, session: Session, gpu: Gpu, loaded_values: int):
         self._session, self._gpu, self._loaded_values = session, gpu, loaded_values
 
     def load_binary(self, name: str, binary: Any, shared: int, device: int) -> tuple[Any, ...]:
-        """The module and function of a PTX text, registers, spills, and threads that a block may have.
+        """Load PTX: module and function, registers, spills, and the most threads of a block.
 
-        The module is none of Triton's business: it would unload it when this driver is gone.
+        The module is None: otherwise Triton would unload it after this driver is gone.
         """
         loaded = self._session.load(text_of(binary))
         return (None, loaded, 64, 0, 1024)[: self._loaded_values]
 
     def unload_module(self, module: Any) -> None:
-        """Nothing: the session keeps modules."""
+        """No operation: the session keeps modules."""
 
     def get_device_properties(self, device: int = 0) -> dict[str, int]:
         """Limits and clocks."""
@@ -45,41 +45,41 @@ class Utils:
         }
 
     def get_current_device(self) -> int:
-        """There is one."""
+        """Device 0, the only one."""
         return 0
 
     def set_current_device(self, device: int) -> None:
-        """There is one."""
+        """Check that the device is the only one."""
         if device > 0:
             raise cuda_error(f"Triton Error [CUDA]: invalid device ordinal: {device}; the emulated machine has one GPU")
 
     def get_default_stream(self, device: int = 0) -> int:
-        """There is one."""
+        """Stream 0, the only one."""
         return 0
 
     def is_stream_capturing(self, stream: Any) -> bool:
-        """Nothing is captured."""
+        """False: nothing is captured."""
         return False
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        """Major and minor."""
+        """The compute capability as major and minor."""
         return self._gpu.version
 
     def cuOccupancyMaxActiveClusters(self, *args: Any) -> int:  # noqa: N802 - Triton's name
-        """Clusters of the largest size that run at once."""
+        """Clusters of the largest size that are resident at once."""
         return max(1, self._gpu.sms // 16)
 
     def set_printf_fifo_size(self, size: int) -> None:
-        """What is printed is kept whole."""
+        """No operation: printf output is never dropped."""
 
     def fill_1d_tma_descriptor(self, address: int, dim: int, block: int, element_bytes: int, at: int) -> None:
-        """A map of a vector, as releases before 3.4 ask for it."""
+        """A map of a vector, for releases before 3.4."""
         fill_plain_descriptor(address, [dim], [block], element_bytes, at)
 
     def fill_2d_tma_descriptor(
         self, address: int, dim1: int, dim0: int, block1: int, block0: int, element_bytes: int, at: int
     ) -> None:
-        """A map of a matrix, as releases before 3.4 ask for it."""
+        """A map of a matrix, for releases before 3.4."""
         fill_plain_descriptor(address, [dim1, dim0], [block1, block0], element_bytes, at)
 
     def fill_tma_descriptor_tiled(self, *description: Any) -> bytes:
@@ -87,18 +87,18 @@ class Utils:
         return tensor_map(*description)
 
     def fill_tma_descriptor_im2col(self, *description: Any) -> bytes:
-        """A map for im2col copies: the same, then the corners of the pixel box and the steps of each dimension."""
+        """An im2col map: the same, then the corners of the pixel box and the steps of each dimension."""
         *of_tensor, lower, upper, steps = description
         return tensor_map(*[*of_tensor, Pixels(lower, upper, steps)])
 
 
 class EmulatedDriver(GPUDriver):  # type: ignore[misc]
-    """Triton's view of a session."""
+    """Triton's driver for a session."""
 
     def __init__(self, session: Session, dry: Dry, loaded_values: int):
         self._session = session
         self._gpu = gpu_of(session.arch, session.options.sms)
-        # JIT functions that compiled for this session
+        # JIT functions compiled for this session
         self.functions: set[Any] = set()
         self.utils = Utils(session, self._gpu, loaded_values)
 
@@ -115,7 +115,7 @@ class EmulatedDriver(GPUDriver):  # type: ignore[misc]
 
     @staticmethod
     def is_active() -> bool:
-        """It is."""
+        """Always active."""
         return True
 
     def get_current_target(self) -> GPUTarget:
@@ -123,28 +123,28 @@ class EmulatedDriver(GPUDriver):  # type: ignore[misc]
         return GPUTarget("cuda", self._gpu.capability, 32)
 
     def get_active_torch_device(self) -> Any:
-        """The device of tensors."""
+        """The torch device of tensors."""
         import torch
 
         return torch.device("cuda", 0)
 
     def get_device_interface(self) -> Any:
-        """Streams and events."""
+        """The module with streams and events."""
         import torch
 
         return torch.cuda
 
     def map_python_to_cpp_type(self, kind: str) -> str:
-        """Names of types are used as they are."""
+        """The type's name, unchanged."""
         return kind
 
     def get_benchmarker(self) -> Any:
-        """What runs a kernel to time it."""
+        """The function that times a kernel."""
         return once
 
     def get_empty_cache_for_benchmark(self) -> Any:
-        """Something to clear before a benchmark; there is no cache."""
+        """A buffer to clear before a benchmark; there is no cache."""
         return sys.modules["torch"].empty(1) if "torch" in sys.modules else None
 
     def clear_cache(self, cache: Any) -> None:
-        """There is none."""
+        """No operation: there is no cache."""

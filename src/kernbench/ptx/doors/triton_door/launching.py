@@ -1,4 +1,7 @@
-"""A compiled kernel's launcher: arguments by Triton's signature become the bytes of the kernel's parameters."""
+"""The launcher of a compiled kernel.
+
+Turns arguments with Triton's signature into the bytes of the kernel's parameters.
+"""
 
 import ctypes
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +28,7 @@ _DESCRIPTOR_BYTES = 128
 
 
 def flattened(signature: Sequence[Any], values: Sequence[Any]) -> Iterator[Value]:
-    """Values with their types, without constants; tuples are opened."""
+    """Values with their types, without constants; tuples are flattened."""
     for kind, value in zip(signature, values, strict=True):
         if isinstance(kind, tuple):
             yield from flattened(kind, value)
@@ -34,7 +37,7 @@ def flattened(signature: Sequence[Any], values: Sequence[Any]) -> Iterator[Value
 
 
 def address_of(value: Any, position: int, session: Session) -> int:
-    """The address that a pointer argument passes; that of a tensor which is not on the device is an error."""
+    """The address of a pointer argument; a tensor that is not on the device is an error."""
     if value is None:
         return 0
     if isinstance(value, int):
@@ -68,7 +71,7 @@ def _descriptor_bytes(value: Any) -> bytes:
 
 
 class Launcher:
-    """Launches one compiled kernel; Triton makes one for each and calls it with grid, handles, hooks and arguments."""
+    """Launches one compiled kernel; Triton creates one for each and calls it with grid, handles, hooks, arguments."""
 
     def __init__(self, session: Session, source: Any, metadata: Any, dry: Any):
         self._session, self._metadata, self._dry = session, metadata, dry
@@ -80,7 +83,7 @@ class Launcher:
     def __call__(
         self, x: int, y: int, z: int, stream: Any, function: LoadedText, packed: Any, metadata: Any, *rest: Any
     ) -> None:
-        """Launch with a grid of programs; nothing happens where it is empty, or while the autotuner only asks."""
+        """Launch a grid of programs; no operation if it is empty, or in the autotuner's dry runs."""
         enter, leave, *arguments = rest
         if self._dry.on or prod((x, y, z)) <= 0:
             return
@@ -114,7 +117,7 @@ class Launcher:
         self._session.loss.note(launch.title, launch.number, launch.run)
 
     def _values(self, arguments: Sequence[Any]) -> tuple[list[Value], dict[int, str]]:
-        """The values of all parameters, pointers as addresses, and the names of arrays by address."""
+        """The values of all parameters, with pointers as addresses, and the names of arrays by address."""
         if len(arguments) != len(self._signature):
             raise MisuseError(
                 f"this Triton passes {len(arguments)} arguments for the {len(self._signature)} of '{self._title}' in "
@@ -132,7 +135,7 @@ class Launcher:
                 for part, of in parts:
                     if of.startswith("*"):
                         part = address_of(part, len(values), self._session)
-                        # of several null pointers nobody knows which is meant
+                        # several null pointers are indistinguishable, so they get no name
                         names[part] = "" if not part and part in names else names.get(part, str(name))
                     values.append((part, of))
         return values, names
@@ -145,7 +148,7 @@ class Launcher:
         return (getattr(self._metadata, "num_ctas", 1), 1, 1)
 
     def _scratch(self, kind: str, grid: tuple[int, int, int], stream: Any) -> Any:
-        """Memory that a kernel wants for itself, from the program's allocator; None where it wants none."""
+        """Scratch memory that a kernel needs, from the program's allocator or Triton's own; None if it needs none."""
         size = getattr(self._metadata, f"{kind}_scratch_size", 0) or 0
         if not size:
             return None
@@ -165,7 +168,7 @@ class Launcher:
 
 
 def _signature_of(source: Any) -> dict[Any, Any]:
-    """Types of arguments by name; of those that are constants and still passed (before 3.3) "constexpr"."""
+    """Types of arguments by name; "constexpr" for constants that are still passed (before 3.3)."""
     names = getattr(getattr(source, "fn", None), "arg_names", ())
     constants = getattr(source, "constants", None) or {}
     plain = {key if isinstance(key, str) else names[key] for key in constants if isinstance(key, (int, str))}
@@ -177,7 +180,7 @@ def _signature_of(source: Any) -> dict[Any, Any]:
 
 
 def _constants_of(source: Any, metadata: Any) -> Mapping[str, Any]:
-    """The constants that a kernel was compiled for, and how many warps and stages, in words."""
+    """The compile-time constants of a kernel, and its numbers of warps and stages, for reports."""
     names = getattr(getattr(source, "fn", None), "arg_names", ())
     found: dict[str, Any] = {}
     for key, value in (getattr(source, "constants", None) or {}).items():

@@ -1,5 +1,6 @@
-"""Autotuning where no time can be measured: the first configuration that fits is taken, the one with the shortest
-predicted time, or all of them are run.
+"""Autotuning without measurements.
+
+Take the first configuration that fits or the shortest predicted time, or run all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,18 +16,18 @@ from kernbench.ptx.doors.session import Session
 if TYPE_CHECKING:
     from kernbench.ptx.machine.model import Gpu
 
-# milliseconds that no kernel takes
+# a time in milliseconds longer than that of any kernel
 _UNTIMED = 1e9
 
 
 class Dry:
-    """Whether kernels are compiled and loaded, but not run."""
+    """Dry-run mode: kernels are compiled and loaded, but not run."""
 
     on = False
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """Run nothing inside."""
+        """Inside, launches are not run."""
         before, self.on = self.on, True
         try:
             yield
@@ -41,13 +42,13 @@ def once(
     return_mode: str = "mean",
     **kwargs: object,
 ) -> list[float] | float:
-    """A benchmark for Triton's autotuner: run a function once, and say that it took 1 ms, which nobody looks at."""
+    """A benchmark for Triton's autotuner: run a function once, and return 1 ms, which is not used."""
     function()
     return _given(1.0, quantiles, return_mode)
 
 
 def _given(milliseconds: float, quantiles: Sequence[float] | None, return_mode: str) -> list[float] | float:
-    """A time in the form in which `do_bench` gives it."""
+    """A time in the format of `do_bench`."""
     if quantiles is not None:
         return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
     return [milliseconds] if return_mode == "all" else milliseconds
@@ -58,13 +59,13 @@ class Tuning:
 
     def __init__(self, session: Session, dry: Dry):
         self._session, self._dry = session, dry
-        # of each autotuner that is choosing: the configurations it has looked at that fit, with their predicted seconds
+        # by running autotuner: the predicted seconds of the configurations that fit so far
         self._fitting: dict[int, list[float | None]] = {}
-        # of each of these, how many of those were run
+        # by running autotuner: how many of those were run
         self._ran: dict[int, int] = {}
 
     def install(self, patches: Patches) -> None:
-        """Take the place of the benchmarks of Triton's autotuner."""
+        """Replace the benchmarks of Triton's autotuner."""
         import triton.testing
         from triton.runtime.autotuner import Autotuner
 
@@ -98,8 +99,8 @@ class Tuning:
     ) -> list[float] | float:
         """`triton.testing.do_bench`: run a function once.
 
-        There is no GPU to time. Where launches are predicted (`--time`), what was predicted for those of the function
-        is the time, if all have one; else it is a placeholder of 1 ms, and the verdict says so.
+        There is no GPU to time. If launches are predicted (`--time`), the result is the prediction for the launches of
+        the function, if all have one. Otherwise it is a placeholder of 1 ms, and the verdict says so.
         """
         earlier = len(self._session.launches)
         function()
@@ -107,11 +108,11 @@ class Tuning:
         return _given(1.0 if predicted is None else 1e-9 * predicted, quantiles, return_mode)
 
     def _look(self, tuner: Any, bench: Any, args: Any, config: Any, meta: Any) -> list[float]:
-        """The time that is claimed for a configuration: the first that fits is the fastest."""
+        """The time reported for a configuration: by default the first that fits is the fastest."""
         fitting = self._fitting.setdefault(id(tuner), [])
         if fitting and not self._session.options.all_configs and self._gpu is None:
             return [inf, inf, inf]
-        # what an autotuner was made with may be a benchmark of its own
+        # an autotuner may have been created with a benchmark of its own
         tuner.__dict__["do_bench"] = once
         earlier = len(self._session.launches)
         with self._treated() as predictions:
@@ -121,12 +122,12 @@ class Tuning:
         seconds = None if predictions is None else predictions.total
         fitting.append(seconds)
         self._ran[id(tuner)] = self._ran.get(id(tuner), 0) + self._ran_since(earlier)
-        # milliseconds; what could not be timed comes behind what could, in the order of the configurations
+        # milliseconds; configurations without a time come last, in order
         return [1e3 * seconds if seconds is not None else _UNTIMED + len(fitting)] * 3
 
     @contextmanager
     def _treated(self) -> Iterator[Predictions | None]:
-        """What a launch of a configuration that is only looked at does: it runs, it is timed, or nothing."""
+        """How launches of a candidate configuration are treated: run, timed, or dry."""
         if self._gpu is not None:
             with self._session.predicting(self._gpu) as predictions:
                 yield predictions
@@ -138,12 +139,15 @@ class Tuning:
 
     @property
     def _gpu(self) -> "Gpu | None":
-        """The GPU for which configurations are timed, where that is asked for and there is one."""
+        """The GPU for which configurations are timed, if requested and available."""
         options = self._session.options
         return gpu_that_runs(self._session.arch) if options.best_config and not options.all_configs else None
 
     def _report(self, tuner: Any, known: int, earlier: int) -> None:
-        """Say which configuration was taken where one was chosen now, after so many choices and launches."""
+        """Record the chosen configuration, if one was chosen in this call.
+
+        `known` choices and `earlier` launches were there before.
+        """
         chosen = getattr(tuner, "best_config", None)
         if chosen is None or len(tuner.configs) < 2 or len(tuner.cache) == known:
             return
@@ -154,19 +158,19 @@ class Tuning:
         )
 
     def _forget(self, tuner: object) -> None:
-        """Know nothing of an autotuner's configurations."""
+        """Drop what is known about an autotuner's configurations."""
         self._fitting.pop(id(tuner), None)
         self._ran.pop(id(tuner), None)
 
     def _ran_since(self, earlier: int) -> bool:
-        """Whether a launch after so many was run, and not left out."""
+        """Whether a launch after the `earlier` ones was run, and not left out."""
         return any(launch.treatment != LEFT_OUT for launch in self._session.launches[earlier:])
 
     def _how(self, tuner: Any, earlier: int) -> str:
         """How a configuration was chosen, in words."""
         fitting = self._fitting.get(id(tuner), [])
         if self._session.options.all_configs:
-            # where rules of the kernel's own leave one configuration, the autotuner takes it without a look
+            # if the kernel's own rules leave one configuration, the autotuner takes it without a benchmark
             ran = self._ran.get(id(tuner), 0) if fitting else self._ran_since(earlier)
             return _how_many(int(ran), len(fitting) or 1, len(tuner.configs))
         known = [seconds for seconds in fitting if seconds is not None]
@@ -177,7 +181,7 @@ class Tuning:
 
 
 def _without_disk(tuner: object, key: object, configs: object, bench: Callable[[], object]) -> bool:
-    """Choose anew, without Triton's file of earlier choices: those may have been made with other options."""
+    """Choose again, without Triton's file of earlier choices: those may have been made with other options."""
     bench()
     return False
 
@@ -195,6 +199,6 @@ def _how_many(ran: int, fitting: int, configurations: int) -> str:
 
 
 def _words(config: Any) -> str:
-    """A configuration, without what it leaves open."""
+    """A configuration in words, with only the values it sets."""
     parts = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
     return ", ".join(f"{name} {value}" for name, value in parts.items())

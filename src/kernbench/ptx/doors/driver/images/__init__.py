@@ -1,1 +1,1 @@
-"""Images that programs load: PTX text, fat binaries and what they are compressed with."""
+"""Images that programs load: PTX text and fat binaries, with decompression."""

@@ -1,10 +1,10 @@
-"""Bits of a Zstandard block, read from its beginning or, as most are, from its end."""
+"""Bit streams of a Zstandard block, read forwards or, as most are, backwards."""
 
 from kernbench.ptx.doors.driver.images.errors import ImageError
 
 
 class ForwardBits:
-    """Bits from the beginning of `data`, the lowest of a byte first."""
+    """Bits from the beginning of `data`, least significant first."""
 
     def __init__(self, data: bytes):
         self._value = int.from_bytes(data, "little")
@@ -12,11 +12,11 @@ class ForwardBits:
         self.used = 0
 
     def peek(self, count: int) -> int:
-        """The next bits, without passing them; zeros behind the end."""
+        """The next bits without consuming them; zeros past the end."""
         return self._value >> self.used & ((1 << count) - 1)
 
     def read(self, count: int) -> int:
-        """The next bits."""
+        """Consume the next bits."""
         value = self.peek(count)
         self.used += count
         if self.used > self._room + 8:
@@ -25,9 +25,9 @@ class ForwardBits:
 
 
 class BackwardBits:
-    """Bits from the end of `data`; the highest one that is set marks where they begin. Behind them come zeros."""
+    """Bits from the end of `data`; the highest set bit marks the start. Zeros follow past the end."""
 
-    # bytes that are turned into a number at once: long numbers are slow to shift
+    # bytes that are converted to a number at once: shifts of long numbers are slow
     _CHUNK = 64
 
     def __init__(self, data: bytes):
@@ -39,7 +39,7 @@ class BackwardBits:
         self._value = 0
 
     def peek(self, count: int) -> int:
-        """The next bits, without passing them."""
+        """The next bits without consuming them."""
         low = self.left - count
         if low < 0:
             return self.peek(self.left) << -low if self.left > 0 else 0
@@ -54,7 +54,7 @@ class BackwardBits:
         self._value = int.from_bytes(self._data[begin:end], "little")
 
     def read(self, count: int) -> int:
-        """The next bits."""
+        """Consume the next bits."""
         if count == 0:
             return 0
         value = self.peek(count)

@@ -1,7 +1,7 @@
-"""Functions of CUDA's device runtime that compilers leave to the linker, as PTX: how blocks of a grid meet.
+"""Functions of CUDA's device runtime that compilers leave to the linker, as PTX: the grid-wide barrier.
 
-Numba's `grid.sync()` calls them. One block's first thread counts the block in, and waits until the last has reset the
-count and begun another generation.
+Numba's `grid.sync()` calls them. The first thread of each block counts its block in; the last one resets the count and
+advances the second word, which the others poll.
 """
 
 import re
@@ -62,5 +62,5 @@ MET:
 
 
 def with_device_runtime(texts: list[str]) -> list[str]:
-    """Texts to be linked, with the device runtime where one of them calls it."""
+    """PTX texts to be linked, with the device runtime added if one of them calls it."""
     return [*texts, TEXT] if any(_EXTERN.search(text) for text in texts) else texts

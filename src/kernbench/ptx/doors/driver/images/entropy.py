@@ -1,4 +1,4 @@
-"""The two codes of Zstandard: finite state entropy, and Huffman codes whose lengths are sent with it."""
+"""The two entropy codes of Zstandard: finite state entropy (FSE), and Huffman codes with transmitted lengths."""
 
 from kernbench.ptx.doors.driver.images.bits import BackwardBits, ForwardBits
 from kernbench.ptx.doors.driver.images.errors import ImageError
@@ -7,7 +7,7 @@ _MOST_HUFFMAN_BITS = 11
 
 
 class StateTable:
-    """A code of finite state entropy: what each state means, and which states may follow it."""
+    """An FSE table: the symbol of each state, and its successors."""
 
     def __init__(self, counts: list[int], accuracy: int):
         size = 1 << accuracy
@@ -23,7 +23,7 @@ class StateTable:
 
     @classmethod
     def constant(cls, symbol: int) -> "StateTable":
-        """A code of one symbol, which takes no bits."""
+        """A table for a single symbol, which takes no bits."""
         table = cls.__new__(cls)
         table.accuracy, table.symbols, table._bits, table._bases = 0, [symbol], [0], [0]
         return table
@@ -34,7 +34,7 @@ class StateTable:
 
 
 def _spread(counts: list[int], size: int) -> list[int]:
-    """Symbols over states; those with a count of -1 ("less than one") take one state each, at the end."""
+    """Distributes symbols over states; symbols with a count of -1 ("less than one") take one state each, at the end."""
     symbols, high = [0] * size, size - 1
     for symbol, count in enumerate(counts):
         if count == -1:
@@ -51,7 +51,7 @@ def _spread(counts: list[int], size: int) -> list[int]:
 
 
 def read_distribution(data: bytes, most: int, symbols: int) -> tuple[list[int], int, int]:
-    """Counts of symbols, their accuracy, and how many bytes they took."""
+    """The counts of symbols, their accuracy, and the number of bytes read."""
     bits = ForwardBits(data[:512])
     accuracy = bits.read(4) + 5
     if accuracy > most:
@@ -70,7 +70,7 @@ def read_distribution(data: bytes, most: int, symbols: int) -> tuple[list[int], 
 
 
 def _read_count(bits: ForwardBits, left: int) -> int:
-    """A count from -1 to what is left; small values take one bit less."""
+    """A count from -1 to `left`; small values take one bit less."""
     width = left.bit_length()
     short = (1 << width) - 1 - left
     low = bits.peek(width - 1)
@@ -82,7 +82,7 @@ def _read_count(bits: ForwardBits, left: int) -> int:
 
 
 def _read_zeros(bits: ForwardBits) -> int:
-    """How many more symbols have no state: pairs of bits, until one is not 3."""
+    """The number of further symbols without states: pairs of bits, until one is not 3."""
     total = 0
     while True:
         more = bits.read(2)
@@ -92,7 +92,7 @@ def _read_zeros(bits: ForwardBits) -> int:
 
 
 class HuffmanTable:
-    """A Huffman code, as one look-up for each possible next bits."""
+    """A Huffman code, as a lookup table for the next bits."""
 
     def __init__(self, weights: list[int]):
         total = sum(1 << weight - 1 for weight in weights if weight)
@@ -111,7 +111,7 @@ class HuffmanTable:
                     self._entries += [(symbol, self._width + 1 - weight)] * (1 << weight - 1)
 
     def decode(self, data: bytes, count: int) -> bytes:
-        """`count` symbols from a stream of bits."""
+        """Decode `count` symbols of a bit stream."""
         bits, width, entries = BackwardBits(data), self._width, self._entries
         out = bytearray(count)
         for number in range(count):
@@ -123,7 +123,7 @@ class HuffmanTable:
 
 
 def read_huffman(data: bytes) -> tuple[HuffmanTable, int]:
-    """A Huffman table, and how many bytes it took: weights as they are, or coded themselves."""
+    """A Huffman table, and the number of bytes read; its weights are plain or FSE-coded."""
     head = data[0]
     if head >= 128:
         count = head - 127
@@ -137,7 +137,7 @@ def read_huffman(data: bytes) -> tuple[HuffmanTable, int]:
 
 
 def _weights(table: StateTable, bits: BackwardBits) -> list[int]:
-    """Two states take turns, until the bits are used up."""
+    """Decode weights with two alternating states, until the bits are used up."""
     states = [bits.read(table.accuracy), bits.read(table.accuracy)]
     weights: list[int] = []
     turn = 0

@@ -1,7 +1,7 @@
-"""What is wrong with an image."""
+"""Errors in images."""
 
 from kernbench.common.errors import KernbenchError
 
 
 class ImageError(KernbenchError):
-    """An image that cannot be read or holds nothing that can be run; says what would help."""
+    """An image that cannot be read or contains nothing that can be run; the message says what would help."""

@@ -1,7 +1,7 @@
 """Fat binaries: the container in which compilers put PTX and machine code for several targets.
 
-A header, then entries: each with its kind (1 is PTX, 2 machine code), target, sizes and flags, and its bytes, which may
-be compressed. Programs hand one to the driver, or several one behind the other, which the driver links.
+A header is followed by entries: each with its kind (1 is PTX, 2 machine code), target, sizes and flags, and its bytes,
+which may be compressed. Programs pass one to the driver, or several concatenated, which the driver links.
 """
 
 import re
@@ -15,7 +15,7 @@ from kernbench.ptx.doors.driver.images.errors import ImageError
 
 MAGIC = 0xBA55ED50
 _HEADER = Struct("<IHHQ")
-# kind, version, bytes of this header, bytes that follow, compressed bytes, -, version, target, -, -, flags, -, bytes
+# kind, version, header size, body size, compressed size, -, version, target, -, -, flags, -, uncompressed size
 _ENTRY = Struct("<HHIQIIIIIIQQQ")
 _PTX, _MACHINE_CODE = 1, 2
 _LZ4, _ZSTD = 0x2000, 0x8000
@@ -25,7 +25,7 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a fat binary: PTX or machine code for an architecture number, 90 for sm_90; unpacked when asked."""
+    """One entry of a fat binary: PTX or machine code for an architecture (90 for sm_90), decompressed on demand."""
 
     arch: int
     is_text: bool
@@ -45,13 +45,13 @@ class Entry:
 
     @cached_property
     def target(self) -> str:
-        """The target, with the suffix where the text says it."""
+        """The target, with its suffix if the PTX names one."""
         found = _TARGET.search(self.text)
         return found[1] if found else f"sm_{self.arch}"
 
     @cached_property
     def _unpacked(self) -> bytes:
-        """The bytes, as they were before they were compressed."""
+        """The uncompressed bytes."""
         if not self.flags & (_LZ4 | _ZSTD):
             return self.packed
         decompress = zstd.decompress if self.flags & _ZSTD else lz4.decompress
@@ -59,12 +59,12 @@ class Entry:
 
 
 def is_fatbin(data: bytes) -> bool:
-    """Whether `data` begins as a fat binary does."""
+    """Whether `data` starts with the magic number of a fat binary."""
     return int.from_bytes(data[:4], "little") == MAGIC
 
 
 def read_fatbins(data: bytes) -> Iterator[list[Entry]]:
-    """The entries of each fat binary of those that lie one behind the other."""
+    """The entries of each of several concatenated fat binaries."""
     at = 0
     while at < len(data):
         if len(data) - at < _HEADER.size:

@@ -1,8 +1,8 @@
-"""PTX that a compiler kept beside the machine code it gives: CuTe DSL does so when its environment variables say it.
+"""PTX kept by a compiler beside its machine code: CuTe DSL does so if environment variables ask for it.
 
-Machine code names its kernels; the newest text in the folder that has them all is what it was made from. Programs may
-keep machine code on disk and load it in a later session, which compiles nothing: what was found is kept by the content
-of the machine code, for those.
+Machine code names its kernels; it was made from the newest text in the folder that has them all. Programs may cache
+machine code on disk and load it in a later session, which compiles nothing. For those, each text is cached under a hash
+of the machine code.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ FOLDER = "CUTE_DSL_DUMP_DIR"
 
 
 def kernel_names(code: bytes) -> list[str]:
-    """The kernels of machine code: each has a section of its own."""
+    """The kernels of machine code: each has its own section."""
     try:
         start = int.from_bytes(code[_SECTIONS_AT : _SECTIONS_AT + 8], "little")
         count, index = (int.from_bytes(code[at : at + 2], "little") for at in (_SECTION_COUNT, _NAMES_INDEX))
@@ -40,7 +40,7 @@ def _name(names: bytes, start: int) -> bytes:
 
 
 def kept_text(code: bytes, folder: Path) -> str | None:
-    """The text that machine code was made from: known of an earlier session, or kept in this one's folder."""
+    """The text that machine code was made from: cached by an earlier session, or kept in this one's folder."""
     known = _earlier(code)
     with suppress(OSError):
         return known.read_text()
@@ -48,7 +48,7 @@ def kept_text(code: bytes, folder: Path) -> str | None:
     if found is not None:
         with suppress(OSError):
             known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # whole or not at all, whoever else is at it
+            # atomically, as other processes may write it too
             part = known.with_suffix(f".{os.getpid()}")
             part.write_text(found)
             part.replace(known)
@@ -56,13 +56,13 @@ def kept_text(code: bytes, folder: Path) -> str | None:
 
 
 def _earlier(code: bytes) -> Path:
-    """The file for the text of some machine code, in the user's cache."""
+    """The cache file for the text of some machine code, in the user's cache."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(home, "kernbench-texts", f"{hashlib.sha256(code).hexdigest()[:40]}.ptx")
 
 
 def _newest(code: bytes, folder: Path) -> str | None:
-    """The newest text in a folder, and those below it, that has all kernels of machine code."""
+    """The newest text in or below a folder that has all kernels of the machine code."""
     wanted = [re.compile(rf"\.entry\s+{re.escape(name)}\b") for name in kernel_names(code)]
     files = sorted(folder.rglob("*.ptx"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in files if wanted else ():

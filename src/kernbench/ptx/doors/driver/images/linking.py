@@ -1,7 +1,7 @@
-"""Linking PTX: several texts that a program loads together become one module.
+"""Links PTX: several texts that a program loads together become one module.
 
-Names that a text keeps to itself (no `.visible`, `.weak`, `.extern` or `.common`) are its own: where another text has
-the same, one is renamed. Source files have numbers, and labels of debug sections names, of each text.
+Local names of a text (without `.visible`, `.weak`, `.extern` or `.common`) are private: if another text has the same,
+one is renamed. Numbers of source files and labels of debug sections are made unique, too.
 """
 
 import re
@@ -12,7 +12,7 @@ from kernbench.ptx.doors.driver.images.errors import ImageError
 
 _DIRECTIVE = re.compile(r"^\s*\.(version|target|address_size)\b[^\n]*$", re.MULTILINE)
 _VERSION = re.compile(r"^\s*\.version\s+(\d+)\.(\d+)", re.MULTILINE)
-# what is no name, then names
+# tokens: strings, comments, punctuation, names
 _TOKEN = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?\*/|[(){};=]|[.%]?[A-Za-z_$][\w$]*', re.DOTALL)
 _FILE = re.compile(r"^(\s*\.file\s+)(\d+)", re.MULTILINE)
 _LOC = re.compile(r"(\.loc\s+|\binlined_at\s+)(\d+)")
@@ -22,7 +22,7 @@ _LABEL = "$L__"
 
 
 def link_texts(texts: list[str]) -> str:
-    """One text; the newest version and its target count. Names that texts share beyond themselves are one thing."""
+    """Link texts into one, with the newest version and its target. Texts share all names that are not private."""
     if not texts:
         raise ImageError("an image holds no code")
     split = [part for text in texts for part in _split(text)]
@@ -34,7 +34,7 @@ def link_texts(texts: list[str]) -> str:
 
 
 def _apart(texts: list[str]) -> Iterator[str]:
-    """The texts with names and numbers of their own that no other has."""
+    """The texts with private names and file numbers made unique."""
     taken = {name for text in texts for name, own in _defined(text) if not own}
     files = 0
     for number, text in enumerate(texts):
@@ -46,7 +46,7 @@ def _apart(texts: list[str]) -> Iterator[str]:
 
 
 def _defined(text: str) -> Iterator[tuple[str, bool]]:
-    """Names of the module's variables and functions; whether each is the text's own."""
+    """Names of the module's variables and functions, and whether each is private."""
     for words in _declarations(text):
         name = next((word for word in words if word[0] not in '.%"/'), None)
         if name is not None and any(word in _SPACES for word in words):
@@ -54,7 +54,7 @@ def _defined(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _declarations(text: str) -> Iterator[list[str]]:
-    """The words of each declaration of the module, without what is in brackets or braces, up to its initial value."""
+    """The tokens of each module-level declaration, without bodies and parameter lists, up to its initial value."""
     words: list[str] = []
     depth, valued = 0, False
     for token in (match[0] for match in _TOKEN.finditer(text)):
@@ -72,13 +72,13 @@ def _declarations(text: str) -> Iterator[list[str]]:
 
 
 def _from_space(words: list[str]) -> list[str]:
-    """A declaration from its linkage or space on: lines without an end, such as `.file`, stand before it."""
+    """A declaration from its linkage or space on: directives without a terminator, such as `.file`, may precede it."""
     start = next((n for n, word in enumerate(words) if word in _LINKAGES or word in _SPACES), len(words))
     return words[start:]
 
 
 def _renamed(text: str, names: set[str], ending: str) -> str:
-    """A text in which some names, and all labels of debug sections, have an ending."""
+    """A text with a suffix added to some names, and to all labels of debug sections."""
 
     def one(match: re.Match[str]) -> str:
         word = match[0]
@@ -88,7 +88,7 @@ def _renamed(text: str, names: set[str], ending: str) -> str:
 
 
 def _renumbered(text: str, by: int) -> str:
-    """A text whose source files have numbers behind those of the texts before it."""
+    """A text with its file numbers shifted past those of the texts before."""
     if not by:
         return text
     moved = _FILE.sub(lambda match: f"{match[1]}{int(match[2]) + by}", text)
@@ -96,7 +96,7 @@ def _renumbered(text: str, by: int) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Texts that lie one behind the other in one image, as the driver's linker gets them."""
+    """Split concatenated texts of one image, as the driver's linker gets them."""
     starts = [match.start() for match in _VERSION.finditer(text)]
     if len(starts) < 2:
         return [text]

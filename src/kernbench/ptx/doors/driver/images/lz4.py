@@ -1,4 +1,4 @@
-"""LZ4 blocks, as older compilers pack the PTX in fat binaries: a token, literals, then a copy of what went before."""
+"""LZ4 blocks, in which older compilers compress the PTX of fat binaries: a token, literals, then a match copy."""
 
 from kernbench.ptx.doors.driver.images.errors import ImageError
 
@@ -6,7 +6,7 @@ _LEAST_MATCH = 4
 
 
 def decompress(data: bytes, size: int) -> bytes:
-    """The `size` bytes that an LZ4 block holds."""
+    """The `size` bytes of an LZ4 block."""
     out, at = bytearray(), 0
     try:
         while at < len(data) and len(out) < size:
@@ -27,7 +27,7 @@ def decompress(data: bytes, size: int) -> bytes:
 
 
 def _length(data: bytes, at: int, start: int) -> tuple[int, int]:
-    """A length whose first four bits are all ones goes on in bytes, until one is not 255."""
+    """A length; if its four bits are all ones it continues in bytes, until one is not 255."""
     if start < 15:
         return start, at
     while True:
@@ -38,7 +38,7 @@ def _length(data: bytes, at: int, start: int) -> tuple[int, int]:
 
 
 def copy_match(out: bytearray, distance: int, count: int) -> None:
-    """Append `count` bytes from `distance` back; they may overlap what is appended."""
+    """Append `count` bytes from `distance` back; source and destination may overlap."""
     if not 0 < distance <= len(out):
         raise ImageError(f"compressed PTX of a fat binary copies from {distance} bytes back, of {len(out)}")
     start = len(out) - distance

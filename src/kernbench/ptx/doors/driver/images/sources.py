@@ -1,7 +1,7 @@
-"""Where PTX of a compiler in the program (NVRTC) stands in the program's own files.
+"""Maps PTX compiled at run time (NVRTC) to lines in the program's own files.
 
-Its source is a string, often one of a Python file: the lines of that file are what a person knows. Where no file has
-the string, it is shown as it was compiled, under a name in angle brackets.
+Its source is a string, often in a Python file, whose lines are what the user knows. If no file contains the string, the
+source is shown as it was compiled, under a name in angle brackets.
 """
 
 import linecache
@@ -15,28 +15,31 @@ from pathlib import Path
 
 from kernbench.ptx.names.demangling import demangled
 
-# where the driver library keeps sources, each under the checksum of its PTX, and where CuPy keeps those of its kernels
+# environment variables for where our driver library keeps sources, each under the checksum of its PTX, and where CuPy
+# keeps those of its kernels
 FOLDER, CUPY_FOLDER = "KERNBENCH_SOURCES", "CUPY_CACHE_DIR"
 _FILE = re.compile(r'^(\s*\.file\s+)(\d+)(\s+)"([^"\n]*)"', re.MULTILINE)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _LOC = re.compile(r"((?:\.loc|inlined_at)\s+)(\d+)(\s+)(\d+)")
-# of the lines of a source with something on them, as many must stand in a file at the same distance
+# share of a source's non-trivial lines that must be in a file at the same distance
 _ENOUGH = 0.6
 _SHORTEST = 4
 
 
 @dataclass(frozen=True)
 class _Own:
-    """Where a source stands: a file, and how many lines further down."""
+    """Where a source was found: a file, and the offset of its lines there."""
 
     file: str
     further: int
 
 
 def at_own_lines(text: str, files: Sequence[str]) -> str:
-    """A PTX text with lines of `files` instead of lines of sources that are no files; it has as many lines as before.
+    """PTX with line information changed to `files` where a source is a string in one.
 
-    The first of `files` that has a source counts; one that is in none is shown by itself.
+    The number of lines stays the same.
+
+    The first of `files` that contains the source counts; a source found in none is shown by itself.
     """
     own = {}
     for match in _FILE.finditer(text):
@@ -52,7 +55,7 @@ def at_own_lines(text: str, files: Sequence[str]) -> str:
 
 
 def _kept(text: str, name: str) -> Path | None:
-    """The file that holds the source of a text, of a source by its name."""
+    """The kept file with the source of a PTX text, by the source's name."""
     folder, cupy = os.environ.get(FOLDER), os.environ.get(CUPY_FOLDER)
     data = text.encode()
     paths = [Path(folder, f"{zlib.crc32(data):08x}-{len(data)}-{name}")] if folder else []
@@ -70,9 +73,9 @@ def _found(kept: Path, files: Sequence[str]) -> _Own | None:
 
 
 def distance(source: Sequence[str], lines: Sequence[str]) -> int | None:
-    """How many lines further down a source stands in a file; None where it is not there.
+    """The line offset of a source in a file; None if it is not there.
 
-    Some lines may differ: a string has escapes and parts that are put in, and front ends add lines of their own.
+    Some lines may differ: a string has escapes and substitutions, and front ends add lines.
     """
     where: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
@@ -80,7 +83,7 @@ def distance(source: Sequence[str], lines: Sequence[str]) -> int | None:
     full = [(number, line.strip()) for number, line in enumerate(source) if len(line.strip()) >= _SHORTEST]
     counted = Counter(at - number for number, line in full for at in where.get(line, ()))
     if not counted:
-        # a source of one line stands between quotation marks
+        # a source of one line is between quotation marks
         inside = [at for at, line in enumerate(lines) if len(full) == 1 and full[0][1] in line]
         return inside[0] - full[0][0] if inside else None
     further, count = counted.most_common(1)[0]
@@ -88,7 +91,7 @@ def distance(source: Sequence[str], lines: Sequence[str]) -> int | None:
 
 
 def _shown(kept: Path, text: str) -> _Own:
-    """A source by itself, under a name that no file has: that of its first kernel."""
+    """Show a source by itself, under the name of its first kernel, which no file has."""
     lines = kept.read_text(errors="replace").splitlines(keepends=True)
     kernel = _ENTRY.search(text)
     shown = f"<CUDA source of {demangled(kernel[1]) if kernel else kept.name}>"

@@ -1,8 +1,8 @@
-"""Zstandard frames (RFC 8878), as compilers since CUDA 12.8 pack the PTX in fat binaries.
+"""Zstandard frames (RFC 8878), in which compilers since CUDA 12.8 compress the PTX of fat binaries.
 
-Python has a decoder from 3.14 on; this one serves all versions. A frame is a row of blocks. A compressed block has
-literals (bytes, often Huffman-coded) and sequences (so many literals, then a copy of so many bytes from so far back),
-whose numbers are coded with finite state entropy.
+Python has a decoder from 3.14 on; this one works on all versions. A frame is a series of blocks. A compressed block has
+literals (bytes, often Huffman-coded) and sequences (a number of literals, then a match with length and distance), whose
+numbers are FSE-coded.
 """
 
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ _MATCH_BASES = [
     65539,
 ]
 _MATCH_BITS = [0] * 32 + [1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
-# distributions that need not be sent
+# predefined distributions
 _LITERAL_COUNTS = [
     4,
     3,
@@ -108,7 +108,7 @@ _LITERAL_COUNTS = [
 ]
 _MATCH_COUNTS = [1, 4, 3, 2, 2, 2, 2, 2, 2] + [1] * 37 + [-1] * 7
 _OFFSET_COUNTS = [1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1]
-# of each code: accuracy and counts of the distribution that is not sent, the most accuracy, the most symbols
+# by code: accuracy and counts of the predefined distribution, largest accuracy, number of symbols
 _CODES = {
     "literal": (6, _LITERAL_COUNTS, 9, 36),
     "offset": (5, _OFFSET_COUNTS, 8, 32),
@@ -118,7 +118,7 @@ _CODES = {
 
 @dataclass
 class _Frame:
-    """What blocks of a frame hand on to the next ones."""
+    """The state that blocks of a frame pass on to later ones."""
 
     out: bytearray = field(default_factory=bytearray)
     huffman: HuffmanTable | None = None
@@ -127,7 +127,7 @@ class _Frame:
 
 
 def decompress(data: bytes, size: int) -> bytes:
-    """The bytes that a frame holds, `size` of them at most."""
+    """The content of a frame, at most `size` bytes."""
     try:
         out = _decompress(data, size)
     except IndexError:
@@ -227,7 +227,7 @@ def _sequence_count(block: bytes, at: int) -> tuple[int, int]:
 
 
 def _table(frame: _Frame, name: str, mode: int, block: bytes, at: int) -> tuple[StateTable, int]:
-    """How a number of sequences is coded: as agreed, one symbol only, as sent, or as in the block before."""
+    """The table for a code of sequences: predefined, a single symbol, transmitted, or that of the block before."""
     accuracy, counts, most, symbols = _CODES[name]
     if mode == 0:
         frame.tables[name] = StateTable(counts, accuracy)
@@ -258,7 +258,7 @@ def _run_sequences(frame: _Frame, literals: bytes, count: int, tables: list[Stat
         used += before
         copy_match(frame.out, _distance(frame.recent, distance, before), length)
         if number < count - 1:
-            # states go on in this order: literals, matches, offsets
+            # states advance in this order: literals, matches, offsets
             states[0] = literal.following(states[0], bits)
             states[2] = match.following(states[2], bits)
             states[1] = offset.following(states[1], bits)
@@ -266,7 +266,7 @@ def _run_sequences(frame: _Frame, literals: bytes, count: int, tables: list[Stat
 
 
 def _distance(recent: list[int], value: int, literals: int) -> int:
-    """Values up to 3 name one of the three distances used last; the list follows use."""
+    """Decode a distance: values up to 3 name one of the last three distances; updates the list."""
     if value > 3:
         recent[:] = [value - 3, recent[0], recent[1]]
         return recent[0]
