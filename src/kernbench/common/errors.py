@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-# characters that a finding shows of what a kernel's error says
+# largest number of characters of a kernel's error that a finding shows
 SHOWN_OF_KERNELS = 2000
 
 
@@ -51,8 +51,9 @@ class KernelError(KernbenchError):
 
 
 def said(error: BaseException, most: int | None = None) -> str:
-    """What an error is, and what it says, in at most so many characters; also of one that raises another error when it
-    is asked.
+    """An error as text: its type and message, truncated to `most` characters.
+
+    If the error's `__str__` itself raises an error, the text says so.
     """
     name = type(error).__name__
     try:
@@ -67,7 +68,7 @@ def said(error: BaseException, most: int | None = None) -> str:
 
 
 def was_raised_by_kernel(error: BaseException) -> bool:
-    """Whether an error by which coroutines are ended comes from the kernel's own code, and not from who ends it."""
+    """Whether an exception that ends coroutines (such as GreenletExit) was raised by the kernel's own code."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next

@@ -16,8 +16,8 @@ from kernbench.common.errors import KernbenchError
 from kernbench.timing.graph import Graph, Ints, Small, Together, one_by_one, pieces
 from kernbench.timing.servers import NEVER, Rates, begin, complete, insert, server_room, set_due, start_tree, whole
 
-# nodes of a graph that is larger than the caches of a core; there, how many nodes and edges behind the one that is met
-# lie those whose lines are fetched
+# number of nodes from which on a graph exceeds the caches of a core; and, for such graphs, the prefetch distance in
+# nodes and edges
 _MANY, _SOON = 1 << 17, 48
 
 
@@ -43,7 +43,7 @@ class CycleError(KernbenchError):
 
 
 def run_events(graph: Graph, rates: Rates, together: Together = one_by_one) -> Times:
-    """Time the graph by events, sharing servers fairly. What can be done at once before, `together` does."""
+    """Time the graph by events, with fair sharing of servers; `together` runs the parallel parts of the setup."""
     times = _blank(graph, together)
     done = _events(*_arguments(graph, rates, times, together), *server_room(rates), graph.nodes > _MANY)
     check_done(done, graph.nodes)
@@ -88,7 +88,7 @@ def _blank(graph: Graph, together: Together = one_by_one) -> Times:
 def _arguments(
     graph: Graph, rates: Rates, times: Times, together: Together = one_by_one
 ) -> tuple[tuple[object, ...], ...]:
-    """What both passes take: what is given, the times they fill in, what each node still waits for, and a stack.
+    """Arguments of both passes: the graph, the rates, the times to fill in, and work arrays (in-degrees, a stack).
 
     Nodes and edges are passed as unsigned numbers: then no code for negative indices is compiled.
     """
@@ -137,8 +137,10 @@ def release(u, end, offsets, targets, lags, dispatch, latency, start, cause, wai
 
 @part
 def _fetch(u, offsets, targets, duration, server, start, finish, cause, waiting):  # type: ignore[no-untyped-def]
-    """Node u is met: those behind it will be soon. Many programs take turns, each in lines of its own, so that the
-    processor does not guess which it needs next."""
+    """Prefetch the data of nodes shortly after node u, as they will soon be processed.
+
+    Many programs take turns, each with cache lines of its own, so the hardware prefetcher cannot predict the next.
+    """
     soon = u + _SOON
     prefetch(offsets, soon)
     prefetch(duration, soon)

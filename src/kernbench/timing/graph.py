@@ -24,8 +24,8 @@ Small = NDArray[np.int32]
 Bytes = NDArray[np.int8]
 # runs some functions, in any order or in parallel
 Together = Callable[[Iterable[Callable[[], object]]], None]
-# nodes or edges that are one work: memory that is had for the first time takes the system as long as what is written to
-# it, and threads can do that at once
+# nodes or edges per parallel piece: the first touch of fresh memory takes the system as long as the write itself, and
+# threads can do it in parallel
 _AT_ONCE = 1 << 18
 
 # kinds of edges: why a node had to wait
@@ -70,7 +70,7 @@ class Graph:
         return np.arange(self.nodes, dtype=np.uint32)
 
     def number(self, together: Together) -> None:
-        """Number the nodes at once, before anybody asks for it."""
+        """Compute `numbers` in parallel, before their first use."""
         numbers = np.empty(self.nodes, np.uint32)
 
         def fill(part: slice) -> None:
@@ -81,13 +81,13 @@ class Graph:
 
 
 def one_by_one(works: Iterable[Callable[[], object]]) -> None:
-    """Some works, one after the other."""
+    """Run some functions one after the other."""
     for work in works:
         work()
 
 
 def pieces(count: int) -> list[slice]:
-    """So many nodes, or edges, in pieces that are one work each."""
+    """Slices of `count` nodes or edges for parallel work."""
     return [slice(begin, min(begin + _AT_ONCE, count)) for begin in range(0, max(count, 1), _AT_ONCE)]
 
 
@@ -207,7 +207,10 @@ def graph_of(nodes: int, apart: Sequence[Unlagged], others: Sequence[Unlagged], 
 
 
 def _summed(offsets: Small, together: Together) -> Small:
-    """Sum up how many edges each node has, which stand behind it; and a copy of where those of each node begin."""
+    """Turn edge counts (entry u + 1 is that of node u) into offsets in place, and return a copy of them.
+
+    In parallel.
+    """
     slots, parts = np.empty(len(offsets), np.int32), pieces(len(offsets))
     together(partial(np.cumsum, offsets[part], out=offsets[part]) for part in parts)
     sums = [0, *np.cumsum([offsets[part.stop - 1] for part in parts]).tolist()]

@@ -161,7 +161,7 @@ class Launcher:
         active: Any = driver.active
         own = getattr(active, "allocate_default_profile_scratch", None)
         if kind == "profile" and own is not None and isinstance(allocator, _allocation.NullAllocator):
-            # releases that instrument kernels have memory of their own for it
+            # releases that instrument kernels have their own memory for it
             allocator = own
         align = getattr(self._metadata, f"{kind}_scratch_align", 1)
         return allocator(size * prod(grid) * prod(self._cluster()), align, stream)

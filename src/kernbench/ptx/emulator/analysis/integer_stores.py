@@ -15,7 +15,7 @@ _FLOATS = ("f", "bf", "tf", "e", "ue")
 
 
 def integer_stores(decoded: Decoded, body: Body) -> frozenset[int]:
-    """The sites of such stores in a function."""
+    """The sites of stores in a function whose values rounding cannot affect."""
     if not decoded.compiler:
         return frozenset()
     rounded: set[int] = set()

@@ -25,7 +25,7 @@ _CONVERTS = ("convert", "convert and pack")
 
 
 def reduced_stores(decoded: Decoded, body: Body) -> Iterator[tuple[int, Reduced]]:
-    """The sites of such stores in a compiled function, with what they store."""
+    """The sites of stores in a compiled function that store results of a butterfly reduction, with their types."""
     if not decoded.compiler or not any(_is_butterfly(d) for d in body):
         return
     states = _states(body)

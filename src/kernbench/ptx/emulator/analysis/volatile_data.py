@@ -53,7 +53,10 @@ def _made_of(d: Decoding, sources: Sources) -> frozenset[int]:
 
 
 def _decides(d: Decoding, sources: Sources) -> bool:
-    """Whether such a value decides something: control flow, an address, a call or an atomic."""
+    """Whether a value of a strong load or an atomic decides something.
+
+    Control flow, an address, a call or an atomic.
+    """
     addresses = any(sources.get(register.number) for register in d.address_reads)
     predicates = any(register.type == "pred" for register in d.writes)
     passed = d.effects.updates or (

@@ -64,7 +64,7 @@ class _Begun(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """Completed operations of such work."""
+    """Completed operations, of those begun in `begun`."""
 
     position: int
     begun: _Begun

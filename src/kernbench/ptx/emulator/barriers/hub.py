@@ -63,7 +63,7 @@ class BarrierBatch(BatchHub, Protocol):
         """Lanes reach an aligned barrier while other lanes of their warps wait elsewhere for ever."""
 
     def ended_lanes(self, fragment: Fragment, operation: Operation) -> None:
-        """A warp operation runs in warps of which lanes may have exited."""
+        """A warp operation runs in warps some of whose lanes may have exited."""
 
     def masks(self, fragment: Fragment, operation: Operation) -> None:
         """A warp operation runs with masks that do not name whole warps."""

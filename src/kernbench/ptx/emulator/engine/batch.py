@@ -239,7 +239,7 @@ class Batch:
         self.checks.endings.parted(fragment, site, missing, active)
 
     def ended_lanes(self, fragment: AnyFragment, operation: Operation) -> None:
-        """A warp operation runs in warps of which lanes may have exited."""
+        """A warp operation runs in warps some of whose lanes may have exited."""
         if self.alive_count < self.launch.threads * self.ctas:
             self.checks.endings.look(fragment, operation)
 

@@ -91,7 +91,7 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
 
 
 def _bits_of(d: Decoding) -> Callable[[Window, Lanes, Callable[[Array, Array], object]], None]:
-    """Hands on with the values of a shuffle which of their bytes are undefined, once any are."""
+    """Pass on undefined-value bits along with the values of a shuffle, once tracking is on."""
     source, target = d.register_at(1), d.first_result()
     if source is None or target is None:
         return lambda window, lanes, move: None

@@ -131,7 +131,7 @@ class Definedness:
     def pass_on(self, window: Window, sources: tuple[Key, ...], targets: tuple[Key, ...]) -> None:
         """Undefined values were computed from others."""
         found = [self.origins[s] for s in sources if s in self.origins and self._is_undefined(window, s)]
-        # of several, one that came from other lanes: who uses it need not have read it
+        # of several origins prefer one that came from other lanes: the user need not have read the memory
         origin = next((one for one in found if one.shuffles), found[0] if found else None)
         for target in targets:
             if origin is None:

@@ -42,13 +42,13 @@ class MeetingPoint(Protocol):
 
 
 class EndingsObserver:
-    """Warp operations and barriers of which some lanes have exited, or are elsewhere."""
+    """Warp operations and barriers while some lanes have exited, or wait elsewhere."""
 
     def parted(self, fragment: Fragment, site: Site, missing: Array, active: Mask) -> None:
         """Part of a warp reaches an aligned barrier, and the rest waits elsewhere for ever."""
 
     def look(self, fragment: Fragment, operation: Operation) -> None:
-        """A warp operation runs in warps of which lanes may have exited."""
+        """A warp operation runs in warps some of whose lanes may have exited."""
 
     def gone_round(self, fragment: Fragment, site: Site) -> None:
         """A barrier of the whole block is complete, and some warps have exited."""

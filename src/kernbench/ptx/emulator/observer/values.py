@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
 
-# does with a number of each position what an exchange does with values
+# applies an exchange of values between lanes to one number for each position
 Moved = Callable[[Array], Array]
 
 
@@ -51,10 +51,10 @@ class UndefinedObserver:
         """An undefined value has an effect."""
 
     def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
-        """An undefined value is passed to other lanes, into which it may be `followed`."""
+        """An undefined value is passed to other lanes; if `followed`, it is tracked there."""
 
     def exchanged(self, window: Window, site: Site, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
-        """Lanes take a register's values from each other."""
+        """Lanes exchange values of a register."""
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
         """Whether an undefined value was stored at an offset of a space; if so it is reported as such."""

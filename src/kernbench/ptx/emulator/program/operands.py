@@ -40,7 +40,7 @@ from kernbench.ptx.text.module import (
 from kernbench.ptx.text.types import TYPES
 
 FUNCTION_BASE = 0x10
-# the operand that a matrix product of a warp adds to: D, A, B, C
+# index of the accumulator operand of a warp's matrix product: D, A, B, C
 ADDED = 3
 
 
@@ -220,7 +220,7 @@ class Decoding(Closing):
         return [self.scope.register(item.text) if isinstance(item, Name) else None for item in items]
 
     def first_result(self) -> Register | None:
-        """The register of an instruction's result, or of the first of two; None where there is no such."""
+        """The register of an instruction's (first) result; None if there is none."""
         operand = self.operands[0]
         first = operand.first if isinstance(operand, Pair) else operand
         return self.scope.register(first.text) if isinstance(first, Name) else None
@@ -393,7 +393,7 @@ class Decoding(Closing):
         return self.scope.register(operand.text) if isinstance(operand, Name) else None
 
     def passing(self) -> list[Register]:
-        """Registers that make results undefined where they are; of a matrix product those that it adds to."""
+        """Registers whose undefined values make results undefined; for a matrix product its accumulators."""
         if self.effects.law == "accumulate":
             added = self.registers_of(ADDED)
             return [r for r in added if r is not None] if len(added) == len(self.registers_of(0)) else []

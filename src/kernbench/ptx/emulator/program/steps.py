@@ -14,7 +14,7 @@ from kernbench.ptx.emulator.lanes.fragment import FragmentOf
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window, WindowOf
 
-# generic addresses of shared memory begin with this number, above so many bits
+# the upper bits of a generic address of shared memory, and their position
 SHARED_WINDOW, _WINDOW_BITS = np.uint64(3), np.uint64(44)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 # computes rows from rows: `function(*sources, *targets)`
@@ -267,9 +267,9 @@ def cut(source: Array, target: Array) -> None:
 
 
 def in_shared_memory(source: Array, target: Array) -> None:
-    """64-bit addresses of an access to shared memory, which takes their low half: generic ones may be given, too.
+    """Shared addresses in 64-bit registers: of a generic shared address the low half is used.
 
-    Other addresses stay whole, so that one that is far off is out of bounds.
+    Other addresses are not truncated, so that one far off is out of bounds.
     """
     target[...] = np.where(source >> _WINDOW_BITS == SHARED_WINDOW, source & _LOW_HALF, source)
 

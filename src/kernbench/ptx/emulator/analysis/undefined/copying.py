@@ -1,4 +1,4 @@
-"""Copies of bytes, as undefined values are followed: which bytes of a result come from which of a source."""
+"""Undefined-value tracking through copies: which bytes of a result come from which bytes of a source."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics.integers.permute import picks
 from kernbench.ptx.text.types import TYPES
 
-# of a nibble of a selector, the bit that takes the sign of a byte
+# bit of a selector nibble that replicates the sign of the byte
 _SIGN = 8
 _BYTE_BITS = 8
 
@@ -23,17 +23,17 @@ Bits = Callable[[Window], "Array | None"]
 
 
 def key_of(register: Register) -> Key:
-    """The name of a register's bits."""
+    """The key of a register's bits."""
     return register.bank, register.row
 
 
 def whole_of(register: Register) -> Any:
-    """The bits of a register of which no byte is defined."""
+    """The bits of a register that is undefined as a whole."""
     return np.uint32((1 << TYPES[register.type].nbytes) - 1)
 
 
 def undefined(window: Window, register: Register) -> Any:
-    """Positions at which no byte of a register is defined; None where there are none."""
+    """Positions at which a register is undefined as a whole; None if there are none."""
     bits = window.batch.checks.definedness.flags.get(window, key_of(register))
     if bits is None:
         return None
@@ -43,7 +43,7 @@ def undefined(window: Window, register: Register) -> Any:
 
 
 def as_whole(computed: Callable[[Window], Any], target: Register) -> Bits:
-    """The bits of a result of which every byte is undefined where `computed` says so."""
+    """The bits of a result that is undefined as a whole at the positions given by `computed`."""
     bits = whole_of(target) | COMPUTED
 
     def result(window: Window) -> Array | None:
@@ -54,13 +54,13 @@ def as_whole(computed: Callable[[Window], Any], target: Register) -> Bits:
 
 
 def copies(decoding: Decoding) -> dict[Key, Bits] | None:
-    """How the bits of each result come from those of the sources; None where no bytes are copied."""
+    """How the bits of each result follow from those of the sources; None if the instruction copies no bytes."""
     copying = _COPYING.get(decoding.effects.law)
     return None if copying is None else copying(decoding)
 
 
 def _copy_of(source: Register | None, target: Register) -> Bits:
-    """The bits of a copy: a register without a defined byte stays one, whatever the width."""
+    """The bits of a copy: a register that is undefined as a whole stays so, whatever the width."""
 
     def result(window: Window) -> Array | None:
         bits = None if source is None else window.batch.checks.definedness.flags.get(window, key_of(source))
@@ -120,7 +120,7 @@ def _unpacked(decoding: Decoding) -> dict[Key, Bits]:
 
 
 def _selected(decoding: Decoding) -> dict[Key, Bits]:
-    """Of selp: the bits of the operand that the predicate takes."""
+    """selp: the bits of the selected operand; undefined as a whole if the predicate is."""
     target, *operands, predicate = [decoding.register_at(index) for index in (0, 1, 2, 3)]
     if target is None or predicate is None:
         return {}
@@ -142,7 +142,7 @@ def _selected(decoding: Decoding) -> dict[Key, Bits]:
 
 
 def _permuted(decoding: Decoding) -> dict[Key, Bits] | None:
-    """Of prmt: the bits of the bytes that a constant selector picks; what else the two registers hold is no matter."""
+    """prmt with a constant selector: the bits of the selected bytes; other bytes do not matter."""
     selector, target = decoding.constant_of(3), decoding.register_at(0)
     if selector is None or target is None:
         return None
@@ -159,7 +159,7 @@ def _permuted(decoding: Decoding) -> dict[Key, Bits] | None:
             if row is None:
                 continue
             lost = row >> np.uint32(nibble & 3) & np.uint32(1)
-            # the sign of a byte is no copy of it
+            # a replicated sign is computed, not a copy
             how = row & COMPUTED if nibble < _SIGN else COMPUTED
             found |= np.where(lost, np.uint32(1 << byte) | how, np.uint32(0))
         return found
@@ -168,13 +168,13 @@ def _permuted(decoding: Decoding) -> dict[Key, Bits] | None:
 
 
 def _inserted(decoding: Decoding) -> dict[Key, Bits] | None:
-    """Of bfi: bytes of the field come from the first register, others from the second, where the field is constant."""
+    """bfi with a constant field: bytes of the field come from the first register, others from the second."""
     first, length, target = decoding.constant_of(3), decoding.constant_of(4), decoding.register_at(0)
     if first is None or length is None or target is None:
         return None
     nbytes = TYPES[target.type].nbytes
     end = min((first & 0xFF) + (length & 0xFF), 8 * nbytes)
-    # of a byte with bits of both, one that is defined makes it count as defined
+    # a byte with bits from both counts as defined if either is
     whole, partly = _bytes_within(first & 0xFF, end, nbytes)
     field, source = decoding.register_at(1), decoding.register_at(2)
 
@@ -184,7 +184,7 @@ def _inserted(decoding: Decoding) -> dict[Key, Bits] | None:
             return None
         none = np.zeros(window.size, np.uint32)
         mine, other = none if inner is None else inner, none if outer is None else outer
-        # bits are moved up by the field's first bit: only of an undefined register as a whole is it known which
+        # the field is shifted, so undefined bytes of its register are only tracked if it is undefined as a whole
         lost = np.where(mine & whole_of(target) == whole_of(target), whole | partly, 0).astype(np.uint32)
         kept = other & whole_of(target)
         found: Array = lost & (kept | whole) | kept & ~(whole | partly)
@@ -194,7 +194,7 @@ def _inserted(decoding: Decoding) -> dict[Key, Bits] | None:
 
 
 def _bytes_within(first: int, end: int, nbytes: int) -> "tuple[np.uint32, np.uint32]":
-    """Bytes that lie in a field of bits as a whole, and those that do in part."""
+    """The bytes that are completely in a bit field, and those that are partly in it."""
     whole = partly = 0
     for byte in range(nbytes):
         inside = min(end, 8 * byte + 8) - max(first, 8 * byte)
@@ -204,7 +204,7 @@ def _bytes_within(first: int, end: int, nbytes: int) -> "tuple[np.uint32, np.uin
 
 
 def _bits_of(window: Window, register: Register | None) -> Array | None:
-    """The bits of a register; None where all of it is defined, and for what is no register."""
+    """The bits of a register; None if it is completely defined, or if there is no register."""
     found: Array | None = (
         None if register is None else window.batch.checks.definedness.flags.get(window, key_of(register))
     )
@@ -212,7 +212,7 @@ def _bits_of(window: Window, register: Register | None) -> Array | None:
 
 
 def _accumulated(decoding: Decoding) -> dict[Key, Bits]:
-    """Of a matrix product: each element is undefined where the one that it is added to is, in the same lane."""
+    """A matrix product: each element is undefined if its addend in the same lane is."""
     pairs = zip(decoding.registers_of(0), decoding.registers_of(ADDED), strict=True)
     return {
         key_of(target): as_whole(partial(undefined, register=source), target)
@@ -221,7 +221,7 @@ def _accumulated(decoding: Decoding) -> dict[Key, Bits]:
     }
 
 
-# by the law of an instruction that copies bytes or passes them on one by one; None where it is not known which
+# by the data-flow law of an instruction that moves bytes; a function returns None if the mapping is not constant
 _COPYING: dict[str, Callable[[Decoding], dict[Key, Bits] | None]] = {
     "accumulate": _accumulated,
     "copy": _moved,

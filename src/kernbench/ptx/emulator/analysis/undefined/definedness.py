@@ -139,7 +139,7 @@ class _Maker:
             inserted += [(begin, hand_on(decoding, register)) for register in handed]
         inserted += _stores(decoding, end, decoding.reads, compiled)
         if decoding.writes and not self._how.catches(decoding):
-            # what a lane gets from another is known when they have met
+            # results of shuffles are marked when the lanes exchange values
             got = decoding.first_result() if effects.law == "shuffle" else None
             targets = [register for register in decoding.writes if register != got]
             inserted.append((begin, mark(decoding, bool(decoding.passing()), targets, True)))

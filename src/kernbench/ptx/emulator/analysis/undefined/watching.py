@@ -133,9 +133,9 @@ def _stored_bits(window: Window, register: Register, mask: Mask | None) -> Array
 
 
 def hand_on(decoding: Decoding, register: Register) -> Step:
-    """Report lanes whose undefined value of memory is about to go to other lanes, or into a product.
+    """Report lanes that pass an undefined value from memory to other lanes, or into a product.
 
-    Of what a shuffle moves only values that threads contest: others are followed into the lanes that get them.
+    For shuffled values only contested ones are reported here: others are tracked in the lanes that receive them.
     """
     site, followed = decoding.site, decoding.effects.law == "shuffle" and register == decoding.register_at(1)
 

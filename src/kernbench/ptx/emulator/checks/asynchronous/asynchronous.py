@@ -467,7 +467,7 @@ class AsynchronousChecks(AsynchronousObserver):
         return f"phase {int(row[PHASE] - row[START])} of {self.name(slot)} of {self._block(slot)}"
 
     def _too_many_bytes(self, slot: int) -> None:
-        """More bytes have come than were expected: at the last arrival, which expected too few, if there was any."""
+        """More bytes arrived than expected: reported at the last arrival, which expected too few, if there was one."""
         row = self._batch.mbarriers.state[slot]
         expected, delivered, _ = self._batch.mbarriers.bytes_of(slot)
         message = f"{delivered} bytes are delivered in {self._phase(slot)}, which expects {expected}"

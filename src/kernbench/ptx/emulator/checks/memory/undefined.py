@@ -165,9 +165,9 @@ class UndefinedValues(UndefinedObserver):
             self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad])
 
     def exchanged(self, window: Window, site: Site, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
-        """An undefined value of memory goes to other lanes, which may drop it.
+        """An undefined value from memory goes to other lanes, which may drop it.
 
-        What compilers leave unset counts as defined there, and so does what comes from a lane that takes no part.
+        Registers that compilers leave unset count as defined there, and so do values from inactive lanes.
         """
         flags, origin = self._definedness.flags, self._definedness.origins.get(source)
         bits = flags.get(window, source) if origin is not None and origin.kind in _FOLLOWED else None
@@ -202,7 +202,7 @@ class UndefinedValues(UndefinedObserver):
             *(Other("passed to other lanes", where(one)) for one in origin.shuffles),
             Other(f"where it {use}", where(site)),
         )
-        # behind a shuffle it is other lanes that use the value
+        # after a shuffle, other lanes use the value
         read, in_whom = (f"by {who}", "") if not origin.shuffles else ("and passed to other lanes", f" in {who}")
         kind, hint = "uninitialised-read", _GLOBAL_HINT if origin.kind == "global" else _MEMORY_HINT
         if origin.kind == "division":
@@ -224,8 +224,8 @@ class UndefinedValues(UndefinedObserver):
 # origins at which findings are reported; values from local or tensor memory are reported where they are used
 _BY_ORIGIN = frozenset(("shared", "global", "register", "division", CONTESTED))
 _HANDED = frozenset(("shared", "global", "register", CONTESTED))
-# those that are followed through shuffles
+# origins that are tracked through shuffles
 _FOLLOWED = frozenset(("shared", "global", "register"))
 _LONGEST_WAY = 4
-# what an exchange gives for a lane that takes no part
+# result of an exchange for an inactive lane
 _NOBODYS = np.uint32(0xFFFFFFFF)
