@@ -1,1 +1,4 @@
-"""Two devices that run one launch from the same bytes: do they agree, and if not, which instruction parts them."""
+"""Runs one launch on two devices from the same bytes.
+
+Whether they agree, and if not, the first diverging instruction.
+"""

@@ -1,4 +1,4 @@
-"""A side that makes the arguments of a launch on a device of its own for each run."""
+"""A side of a comparison that creates the arguments of a launch on its own device, for each run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,7 +18,7 @@ CUDA = "cuda"
 
 
 class LaunchingDevice(Protocol):
-    """What a side needs of a device."""
+    """The part of a device that a side needs."""
 
     def array(self, value: object, name: str = "") -> DeviceArray:
         """A copy of `value` on the device."""
@@ -26,16 +26,16 @@ class LaunchingDevice(Protocol):
 
     @property
     def launch(self) -> Callable[..., Run]:
-        """Runs a kernel: kernel, grid, block, arguments, bytes of shared memory, and options."""
+        """Run a kernel: kernel, grid, block, arguments, bytes of shared memory, and options."""
         ...
 
 
-# opens a device, to be closed by its `with` block
+# opens a device; its context manager closes it
 Opening = Callable[[], AbstractContextManager[LaunchingDevice]]
 
 
 class Given(NamedTuple):
-    """The arguments of a launch on one device, and the arrays among and behind them by name."""
+    """The arguments of a launch on one device, and the arrays they refer to, by name."""
 
     values: Sequence[object]
     arrays: Mapping[str, DeviceArray]
@@ -43,7 +43,7 @@ class Given(NamedTuple):
 
 @dataclass
 class DeviceSide:
-    """A device that is opened anew for each run, so that variables of modules begin as the text says."""
+    """A device that is opened anew for each run, so that module variables have their initial values."""
 
     name: str
     opening: Opening
@@ -54,11 +54,11 @@ class DeviceSide:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def run(self, kernel: Kernel, rows: Array | None = None) -> Left:
-        """Run the launch; what cannot be opened at all is an error of its own."""
+        """Run the launch; a device that cannot be opened at all raises an error of its own."""
         return self._run(kernel, rows, self.options)[0]
 
     def races(self, kernel: Kernel) -> list[str]:
-        """The races of the launch, in words; of an emulated device only."""
+        """The races of the launch, in words; only for emulated devices."""
         _, run = self._run(kernel, None, {**self.options, "checks": True})
         return races_of(run)
 
@@ -92,7 +92,7 @@ def _why(run: Run) -> str:
 
 
 def opening_of(name: str) -> Opening:
-    """What a person names: "cuda" for the first GPU, or MODULE:FUNCTION, a function that opens a device."""
+    """A device by name: "cuda" for the first GPU, or MODULE:FUNCTION for a function that opens one."""
     if name == CUDA:
         from kernbench.ptx.devices.cuda_device import CudaDevice
 

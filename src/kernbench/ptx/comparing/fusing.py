@@ -1,9 +1,9 @@
-"""Multiplications and additions that an assembler may fuse: with no rounding modifier, PTX leaves that to it.
+"""Multiplications and additions that ptxas may contract: without a rounding modifier, PTX permits it.
 
-`mul.f32` and an `add.f32` of its result become one instruction of a GPU that rounds once, where two would round twice.
-So do `div.full.f32` or `div.approx.f32`, which end with a multiplication by the reciprocal, and an `add.f32`. Which
-pairs ptxas fuses is its own affair. But with `.rn` at each of them it may fuse none: if a GPU then leaves the bytes of
-the emulator, the fusing was all the difference.
+`mul.f32` and a dependent `add.f32` may become one fused instruction that rounds once instead of twice. The same holds
+for `div.full.f32` or `div.approx.f32`, which end with a multiplication by the reciprocal, and an `add.f32`. ptxas
+decides which pairs to fuse. With `.rn` on each it may fuse none: if a GPU then gives the emulator's bytes, fusing was
+the only difference.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from kernbench.ptx.text.printer import instruction_text
 
 @dataclass(frozen=True)
 class Pair:
-    """A multiplication and the addition that takes its result."""
+    """A multiplication and the addition that uses its result."""
 
     mul: Instruction
     add: Instruction
@@ -36,7 +36,7 @@ class Pair:
 
 
 def pairs_to_fuse(kernel: Kernel) -> list[Pair]:
-    """Multiplications and additions of a kernel that may become one instruction."""
+    """Multiplications and additions of a kernel that may be fused."""
     found: list[Pair] = []
     for function in functions_of(kernel):
         products: dict[str, Line] = {}
@@ -53,7 +53,7 @@ def pairs_to_fuse(kernel: Kernel) -> list[Pair]:
 
 
 def with_roundings(kernel: Kernel) -> Kernel:
-    """The kernel with `.rn` at all that may be fused; an approximate quotient can name none."""
+    """The kernel with `.rn` on everything that may be fused; an approximate quotient cannot have it."""
     return rewritten(kernel, _rounded)
 
 

@@ -1,4 +1,4 @@
-"""One launch on two devices: the verdict on what they leave in memory, and the instruction at which they part."""
+"""One launch on two devices: the verdict on the memory they leave, and the instruction at which they diverge."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,28 +14,28 @@ from kernbench.ptx.text.module import Kernel
 
 
 class NotComparedError(KernbenchError):
-    """A launch could not be run to its end on one of the devices."""
+    """A launch did not run to its end on one of the devices."""
 
 
 class Left(NamedTuple):
-    """What a launch left: arrays by name, and the rows of the record if the kernel kept one."""
+    """The results of a launch: arrays by name, and the rows of the trace if the kernel is traced."""
 
     arrays: Mapping[str, Array]
     rows: Array | None = None
 
 
 class Side(Protocol):
-    """One of the devices. A launch always begins with the same bytes, whatever was run before."""
+    """One of the devices; a launch always starts from the same bytes, whatever was run before."""
 
     name: str
 
     def run(self, kernel: Kernel, rows: Array | None = None) -> Left:
-        """Run the launch with `kernel`; with `rows` it takes these as a last parameter. Raises `NotComparedError`."""
+        """Run the launch with `kernel`; `rows`, if given, are its last parameter. Raises `NotComparedError`."""
         ...
 
 
 class CheckedSide(Side, Protocol):
-    """A device that also finds races."""
+    """A device that also detects races."""
 
     def races(self, kernel: Kernel) -> list[str]:
         """The races of the launch, in words. Raises `NotComparedError`."""
@@ -43,7 +43,7 @@ class CheckedSide(Side, Protocol):
 
 
 def compare_launch(launched: Launched, ours: CheckedSide, theirs: Side, search: bool = True) -> Verdict:
-    """Run a launch on both devices and compare; where they differ, look for the instruction, unless `search` is off."""
+    """Run a launch on both devices and compare; if they differ, search for the instruction, unless `search` is off."""
     try:
         return judged(
             launched, ours.run(launched.kernel).arrays, theirs.run(launched.kernel).arrays, ours, theirs, search
@@ -60,7 +60,7 @@ def judged(
     theirs: Side,
     search: bool = True,
 ) -> Verdict:
-    """The verdict on what both devices left."""
+    """The verdict on the results of both devices."""
     verdict = compare_arrays(mine, others)
     if verdict.outcome == IDENTICAL:
         return verdict
@@ -77,7 +77,7 @@ def judged(
 
 
 def _raced(verdict: Verdict, launched: Launched, ours: CheckedSide) -> Verdict | None:
-    """The verdict where the launch has a race, also one of lanes that write to the same bytes at once; None else."""
+    """The verdict if the launch has a race, also between lanes of one store; else None."""
     try:
         races = ours.races(launched.kernel)
     except NotComparedError:
@@ -89,7 +89,7 @@ def _raced(verdict: Verdict, launched: Launched, ours: CheckedSide) -> Verdict |
 
 
 def _fused(verdict: Verdict, launched: Launched, mine: Mapping[str, Array], theirs: Side) -> Verdict | None:
-    """The verdict where the other device leaves our bytes as soon as nothing may be fused; None where it does not."""
+    """The verdict if the other device gives our bytes as soon as nothing may be fused; else None."""
     pairs = pairs_to_fuse(launched.kernel)
     if not pairs:
         return None

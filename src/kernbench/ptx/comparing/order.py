@@ -1,7 +1,7 @@
-"""Instructions whose effect depends on which thread comes first: two right devices may differ there.
+"""Instructions whose result depends on the order of threads: two correct devices may differ there.
 
-Sums of floats round differently in another order; the old value that an atomic gives back is another one; of exchanges
-the last wins. Sums, extremes and masks of whole numbers whose old value nobody uses come out the same in every order.
+Float sums round differently in another order; the old value that an atomic returns depends on the order; the last
+exchange wins. Sums, extremes and bit operations of integers whose old value is unused are the same in every order.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _TIME = ("%clock", "%globaltimer", "%smid", "%warpid")
 
 @dataclass(frozen=True)
 class OrderShows:
-    """An instruction through which the order of threads shows, and why."""
+    """An instruction whose result depends on the order of threads, and why."""
 
     line: int
     text: str
@@ -30,7 +30,7 @@ class OrderShows:
 
 
 def where_order_shows(kernel: Kernel) -> list[OrderShows]:
-    """Such instructions of a kernel and of the functions that it may call."""
+    """The order-dependent instructions of a kernel and of the functions it may call."""
     functions = [item for item in kernel.module.items if isinstance(item, Function) and item.kind != "entry"]
     found: list[OrderShows] = []
     for function in (kernel.function, *functions):
@@ -62,7 +62,7 @@ def _reason(instruction: Instruction, read: set[str]) -> str:
 
 
 def _of_update(resolved: Resolved) -> str:
-    """Why the order shows in what an update leaves in memory."""
+    """Why the memory that an update leaves depends on the order."""
     operation, effects = resolved.mods.get("op"), resolved.effects
     if operation is None or not (effects.writes or effects.asynchronous):
         return ""
@@ -74,6 +74,6 @@ def _of_update(resolved: Resolved) -> str:
 
 
 def _floats(resolved: Resolved) -> bool:
-    """Whether floats are added; of tensor copies, whose map says the type, that is assumed."""
+    """Whether floats are added; assumed for tensor copies, whose map has the type."""
     kind = TYPES.get(resolved.mods.get("type", ""))
     return kind is None or kind.kind == "f" or (kind.kind == "x" and TYPES[kind.lane].kind == "f")

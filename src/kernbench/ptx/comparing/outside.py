@@ -1,11 +1,11 @@
-"""The environment that a program under `kernbench exec` would have without it, for a process that needs the GPU."""
+"""The environment of a program without `kernbench exec`, for a process that needs the real GPU."""
 
 import os
 from pathlib import Path
 
 _LISTS = {"LD_LIBRARY_PATH": os.pathsep, "LD_PRELOAD": " ", "PYTHONPATH": os.pathsep}
 _HOOK = Path(__file__).parents[1] / "doors" / "hook"
-# the driver library that programs find under `kernbench exec`
+# our driver library
 _LIBRARY = "libcuda.so.1"
 
 
@@ -24,6 +24,6 @@ def outside_environment() -> dict[str, str]:
 def _ours(path: Path) -> bool:
     if path == _HOOK:
         return True
-    # where `library_folder` puts what it builds
+    # the layout of `library_folder`
     folder = path.parent if path.name == _LIBRARY else path
     return folder.parent.name == "driver" and folder.parent.parent.name == "kernbench" and (folder / _LIBRARY).exists()

@@ -1,8 +1,8 @@
-"""Registers of a kernel: what they are declared as, and which of them may differ from device to device by right.
+"""Registers of a kernel: their declarations, and which of them may legitimately differ between devices.
 
-Addresses of shared and local memory, of variables and perhaps of arrays are the device's own choice; so are the time,
-the number of a multiprocessor, tokens of barriers, and whether a poll succeeded. What is made of such values is
-`private`: it says nothing about arithmetic.
+Each device chooses addresses of shared and local memory, of variables and perhaps of arrays; the time, multiprocessor
+numbers, barrier tokens, and whether a poll succeeded differ as well. Values computed from these are `private`: they say
+nothing about arithmetic.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from kernbench.ptx.text.module import Address, Block, Function, Instruction, Nam
 from kernbench.ptx.text.types import TYPES
 from kernbench.ptx.text.walking import instructions_of, names_in
 
-# registers whose value is the device's, or the moment's
+# special registers whose value depends on the device or the time
 _OF_THE_DEVICE = ("%clock", "%globaltimer", "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid", "%pm", "%total_smem")
 _STRONG = frozenset(("relaxed", "acquire", "release", "volatile", "mmio"))
 
@@ -27,9 +27,9 @@ def declared(statement: Registers) -> Iterator[tuple[str, str]]:
 
 
 def private_registers(function: Function, parameters: Iterable[str] = (), loads_addresses: bool = False) -> set[str]:
-    """Registers whose values two devices may choose.
+    """Registers whose values may differ between two devices.
 
-    `parameters` are those that hold addresses which differ; with `loads_addresses` memory holds such addresses, too.
+    `parameters` are those with addresses that differ; with `loads_addresses` memory contains such addresses as well.
     """
     known = {name for block in _blocks(function.body) for s in block.statements for name in _registers_in(s)}
     finding = _Private(known, frozenset(parameters), loads_addresses)
@@ -45,14 +45,17 @@ def private_registers(function: Function, parameters: Iterable[str] = (), loads_
 
 
 class _Private:
-    """Where private values begin, and which instructions pass them on."""
+    """The sources of private values, and the instructions that propagate them."""
 
     def __init__(self, known: set[str], parameters: frozenset[str], loads_addresses: bool):
         self._known, self._parameters, self._loads_addresses = known, parameters, loads_addresses
         self.found: set[str] = set()
 
     def look(self, instruction: Instruction) -> Operands | None:
-        """Note the registers that an instruction makes private by itself; its operands, if it passes such values on."""
+        """Add the registers that an instruction makes private itself.
+
+        Returns its operands if it propagates private values.
+        """
         resolved = resolved_of(instruction)
         if resolved is None:
             return None
@@ -90,7 +93,7 @@ class _Private:
     def _is_private(self, name: str) -> bool:
         if name.startswith(_OF_THE_DEVICE):
             return True
-        # what is neither a register nor a special one is a variable, whose address is meant
+        # any other name is a variable, and stands for its address
         return name not in self._known and special_register(name) is None
 
 

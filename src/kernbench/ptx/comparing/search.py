@@ -1,8 +1,9 @@
-"""The first instruction whose result differs between two devices, found by narrowing down where threads part.
+"""Searches for the first instruction whose result differs between two devices.
 
-Both devices run the kernel with a record of its results (`tracing`) at marks that are set for each thread: first at
-powers of sixteen, then between the last mark at which the thread agrees and the first at which it does not, until one
-result is left. Of all threads the one that parts soonest by a computation is reported, with the operands that both had.
+Both devices run the kernel with a trace of its results (`tracing`) at marks that are set for each thread: first at
+powers of sixteen, then between the last mark at which the thread agrees and the first at which it differs, until one
+result is left. Of all threads the one that diverges first in a computation is reported, with the operands on both
+devices.
 """
 
 import struct
@@ -34,21 +35,21 @@ from kernbench.ptx.text.printer import instruction_text
 from kernbench.ptx.text.types import TYPES
 from kernbench.result.finding import Place
 
-# rows for more threads take more memory than is reasonable
+# rows for more threads would take too much memory
 MOST_THREADS = 1 << 20
 _FACTOR = 16
 _ROUNDS = 40
-# runs a traced kernel on a device, with rows as its last argument, and gives back what it left in them
+# runs a traced kernel on a device, with rows as its last argument, and returns the rows
 Runner = Callable[[Kernel, Array], Array]
 
 
 class SearchError(KernbenchError):
-    """The instruction could not be found, and why."""
+    """The instruction was not found, and why."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A register as both devices had it."""
+    """A register on both devices."""
 
     register: str
     type: str
@@ -57,7 +58,7 @@ class Value:
 
     @property
     def same(self) -> bool:
-        """Whether both agree."""
+        """Whether both are equal."""
         return self.ours == self.theirs
 
     def to_dict(self) -> dict[str, object]:
@@ -74,11 +75,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Parting:
-    """Where two devices part: the instruction, the thread, and what it had.
+    """Where two devices diverge: the instruction, the thread, and its values.
 
-    `result` is the first value that differs, `count` says which of the thread's results it is. Where an operand differs
-    that no instruction before it gave, an asynchronous one wrote it: `instruction` is that one, and `seen_at` the line
-    at which its result was seen.
+    `result` is the first value that differs, and `count` its index among the thread's results. If an operand differs
+    that no recorded instruction computed, an asynchronous one wrote it: `instruction` is that one, and `seen_at` the
+    line at which its result was first used.
     """
 
     instruction: Instruction
@@ -131,7 +132,7 @@ def _location_data(location: Place | None) -> dict[str, object] | None:
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch to be searched: extents, and which parameters hold addresses that differ between the devices."""
+    """A launch to be searched: extents, and which parameters are addresses that differ between the devices."""
 
     kernel: Kernel
     grid: Extent
@@ -141,16 +142,16 @@ class Launched:
 
     @property
     def threads(self) -> int:
-        """Threads of the grid."""
+        """Number of threads."""
         return prod(self.grid) * prod(self.block)
 
     def traced(self, watched: int | None = None) -> TracedKernel:
-        """The kernel with its record."""
+        """The kernel with its trace."""
         return traced(self.kernel, self.block, self.addresses, self.loads_addresses, watched)
 
 
 def find_parting(launched: Launched, ours: Runner, theirs: Runner) -> Parting | None:
-    """Where two devices part; None where all recorded results agree."""
+    """Where two devices diverge; None if all recorded results agree."""
     if launched.threads > MOST_THREADS:
         raise SearchError(
             f"{launched.threads:,} threads are too many to follow ({MOST_THREADS:,} at most): launch fewer blocks"
@@ -167,7 +168,7 @@ class _Search:
     theirs: Runner
 
     def narrowed(self) -> tuple[TracedKernel, Array, Array, tuple[Array, Array]] | None:
-        """Threads that differ, the count of the first result that does, and what both devices have of it."""
+        """Threads that differ, the index of the first result that does, and its values on both devices."""
         kernel = self.launched.traced()
         rows = empty_rows(self.launched.threads)
         rows[:, :4] = 1, _FACTOR, 0, MARKS
@@ -190,14 +191,14 @@ class _Search:
         raise SearchError("the results of a thread were other ones in each run: the kernel does not repeat itself")
 
     def _at(self, kernel: Kernel, threads: Array, first: Array, step: Array) -> tuple[Array, Array]:
-        """What both devices have at the marks of some threads."""
+        """The values of both devices at the marks of some threads."""
         rows = empty_rows(self.launched.threads)
         rows[threads, 0], rows[threads, 1], rows[threads, 2], rows[threads, 3] = first, 1, step, MARKS
         a, b = self.ours(kernel, rows), self.theirs(kernel, rows)
         return marks(a)[threads], marks(b)[threads]
 
     def reported(self, kernel: TracedKernel, threads: Array, counts: Array, found: tuple[Array, Array]) -> Parting:
-        """The thread that parts soonest by a computation, with its operands."""
+        """The thread that diverges first in a computation, with its operands."""
         a, b = found
         results = {one.number: one for one in kernel.results}
         chosen = min(
@@ -231,9 +232,9 @@ class _Search:
         )
 
     def _origin(self, one: Traced, operands: tuple[Value, ...]) -> tuple[Instruction, str]:
-        """The instruction to blame: another one wrote an operand that differs and was not recorded.
+        """The instruction to blame: a different one if an operand differs whose writer was not recorded.
 
-        An address that each device chooses may differ.
+        Addresses that each device chooses may differ.
         """
         launched = self.launched
         recorded = {result.register for result in launched.traced().results if result.kind != STORED}
@@ -256,20 +257,20 @@ class _Search:
         return next((one.location for one in kernel.results if one.instruction is instruction), None)
 
     def _where(self, thread: int) -> tuple[Extent, Extent]:
-        """Block and thread of a number that counts all threads of a grid."""
+        """Block and thread from a thread's number in the grid."""
         number, inside = divmod(thread, prod(self.launched.block))
         return _coordinates(number, self.launched.grid), _coordinates(inside, self.launched.block)
 
 
 def _rank(one: Traced | None, mine: Array, theirs: Array) -> int:
-    """Computations first, then values whose origin is not recorded, then what came from elsewhere."""
+    """Computations first, then values of unrecorded origin, then values from elsewhere."""
     if one is None or mine[1] != theirs[1]:
         return 3
     return {COMPUTED: 0, STORED: 1}.get(one.kind, 2)
 
 
 def _parted_ways(results: dict[int, Traced], mine: Array, theirs: Array) -> str:
-    """Both devices run different instructions: a branch that no recorded result explains."""
+    """The devices run different instructions, after a branch that no recorded result explains."""
     texts = []
     for words, whose in ((mine, "here"), (theirs, "there")):
         one = results.get(int(words[1]))
@@ -287,7 +288,7 @@ def _chosen(found: Array, parted: Array) -> Array:
 
 
 def _first(a: Array, b: Array) -> Array:
-    """The first mark at which each thread's mixture differs; the last one where none does."""
+    """The first mark at which each thread's hash differs; the last one if none does."""
     differs = a[:, :, 0] != b[:, :, 0]
     differs[:, -1] = True
     found: Array = differs.argmax(axis=1)
@@ -295,13 +296,13 @@ def _first(a: Array, b: Array) -> Array:
 
 
 def _interval(a: Array, b: Array, at: Array, low: Array) -> tuple[Array, Array]:
-    """Counts between which each thread parts: (agreed, differed]; a thread that agrees throughout has 0 for both."""
+    """The interval in which each thread diverges: (last equal, first different]; (0, 0) if it agrees throughout."""
     differs = marks(a)[:, :, 0] != marks(b)[:, :, 0]
     some = differs.any(axis=1)
     first = differs.argmax(axis=1)
     index = np.arange(len(a))
     before = np.where(first > 0, at[index, np.maximum(first - 1, 0)], low)
-    # a thread that agrees at all marks it reached may part behind the last of them
+    # a thread that agrees at all marks it reached may diverge after the last of them
     ends_a, ends_b = ended(a).astype(np.int64), ended(b).astype(np.int64)
     tail = ~some & (ends_a != ends_b).any(axis=1)
     longest = np.maximum(ends_a[:, 0], ends_b[:, 0])
@@ -315,7 +316,7 @@ _FORMATS = {("f", 32): "<f", ("f", 64): "<d", ("f", 16): "<e"}
 
 
 def _text(kind: str, words: Array) -> str:
-    """The bits of a register, and the number that they are if its type says so or they look like an f32."""
+    """The bits of a register, and their numeric value if the type is a float or may be an f32."""
     bits = TYPES[kind].bits
     if bits == 1:
         return "true" if words[0] else "false"

@@ -1,8 +1,8 @@
-"""Launches of a program on another device as well, from the same bytes, and whether it left the same.
+"""Runs the launches of a program on another device as well, from the same bytes, and compares the results.
 
-Before a launch all memory of the device is copied. The launch runs here, as always, and the program goes on with what
-it left; the other device gets the copy. Where they differ, both run the launch again and again with a record of its
-results, and the memory is put back as the launch left it.
+Before a launch all device memory is copied. The launch runs here as usual, and the program continues with its results;
+the other device gets the copy. If the results differ, both rerun the launch with a trace, and memory is then restored
+to what the launch left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,21 +28,21 @@ from kernbench.ptx.text.module import Kernel, Module
 from kernbench.ptx.text.parser import parse
 from kernbench.result.run import Run, Status
 
-# memory that is copied for each launch
+# most memory that is copied for a launch
 MOST_BYTES = 8 << 30
 
 
 class Elsewhere(Protocol):
-    """Another device that takes launches as bytes."""
+    """Another device, which takes launches as bytes."""
 
     name: str
 
     def run(self, launch: BytesLaunch) -> BytesLeft:
-        """Run a launch; raises a `KernbenchError` where it does not run to its end."""
+        """Run a launch; raises a `KernbenchError` if it does not run to its end."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the device."""
 
 
 class SessionMemory(Protocol):
@@ -54,10 +54,10 @@ class SessionMemory(Protocol):
         ...
 
     def settle(self) -> None:
-        """What the host wrote counts as written."""
+        """Mark what the host wrote as written."""
 
     def array_at(self, address: int) -> Allocation | None:
-        """The allocation that holds an address."""
+        """The allocation that contains an address."""
         ...
 
 
@@ -66,7 +66,7 @@ class SessionRequest(Protocol):
 
     @property
     def kernel(self) -> Kernel:
-        """What is launched."""
+        """The kernel."""
         ...
 
     @property
@@ -76,7 +76,7 @@ class SessionRequest(Protocol):
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory."""
+        """Bytes of dynamic shared memory."""
         ...
 
     @property
@@ -103,15 +103,15 @@ class SessionDevice(Protocol):
         ...
 
     def element_types(self, kernel: object) -> dict[str, np.dtype[np.generic]]:
-        """What a kernel takes the elements behind its pointers for."""
+        """The element types that a kernel uses for its pointers."""
         ...
 
     def run_bytes(self, kernel: Kernel, launch: BytesLaunch, exact: bool) -> BytesLeft:
-        """Run a launch that is given as bytes, with another kernel."""
+        """Run a launch given as bytes, with another kernel."""
         ...
 
     def check_bytes(self, kernel: Kernel, launch: BytesLaunch) -> Run:
-        """Run a launch that is given as bytes with all checks."""
+        """Run a launch given as bytes with all checks."""
         ...
 
 
@@ -122,7 +122,7 @@ class Snapshot:
     pieces: tuple[tuple[Allocation, Array, Array], ...]
 
     def put_back(self, device: SessionDevice) -> None:
-        """Let memory be as it was."""
+        """Restore memory."""
         arena = device.memory.arena
         for allocation, contents, states in self.pieces:
             arena.contents(allocation)[...] = contents
@@ -130,7 +130,7 @@ class Snapshot:
 
 
 class SecondEmulator:
-    """The emulator itself as another device: `change` makes another kernel of each, `exact` is as a launch has it."""
+    """The emulator itself as the other device; `change` modifies each kernel, `exact` is that of launches."""
 
     name = "a second emulator"
 
@@ -138,7 +138,7 @@ class SecondEmulator:
         self._device, self._change, self._exact = device, change, exact
 
     def run(self, launch: BytesLaunch) -> BytesLeft:
-        """Run on the device's own memory, which is left as the launch leaves it."""
+        """Run in the device's own memory, which is left as the launch leaves it."""
         kernel = parse(launch.text).kernels[launch.kernel]
         return self._device.run_bytes(kernel if self._change is None else self._change(kernel), launch, self._exact)
 
@@ -147,7 +147,7 @@ class SecondEmulator:
         return races_of(self._device.check_bytes(parse(launch.text).kernels[launch.kernel], launch))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """No operation."""
 
 
 class LaunchComparison:
@@ -156,7 +156,7 @@ class LaunchComparison:
     def __init__(self, device: SessionDevice, other: str, search: bool = True, seconds: float = 600.0):
         self._device, self._named, self._search, self._seconds = device, other, search, seconds
         self._other: Elsewhere | None = None
-        # why there is no other device at all
+        # why the other device is not available
         self._missing = ""
 
     def before(self) -> Snapshot:
@@ -165,7 +165,7 @@ class LaunchComparison:
         return self._snapshot()
 
     def after(self, request: SessionRequest, run: Run, before: Snapshot) -> Verdict:
-        """The verdict on a launch that has run here; memory is as it left it."""
+        """The verdict on a launch that has run here; memory is left as the launch left it."""
         if self._missing:
             return Verdict(NOT_COMPARED, reason=self._missing)
         if run.status is not Status.FINISHED:
@@ -185,7 +185,7 @@ class LaunchComparison:
             left.put_back(self._device)
 
     def close(self) -> None:
-        """End the other device."""
+        """Release the other device."""
         if self._other is not None:
             self._other.close()
 
@@ -217,11 +217,11 @@ class LaunchComparison:
 
 
 class _Reading:
-    """The memory that a launch begins with, and as what its pieces are to be read."""
+    """The initial memory of a launch, and the names and element types of its pieces."""
 
     def __init__(self, device: SessionDevice, request: SessionRequest, before: Snapshot, left: Snapshot):
         self.request = request
-        # the tensor maps that the launch left here: address of a piece, offsets in it, bytes
+        # tensor maps in the memory that the launch left here: address of a piece -> offset -> bytes
         self._maps = {allocation.address: _maps_of(contents) for allocation, contents, _ in left.pieces}
         self.memory = tuple((allocation.address, contents) for allocation, contents, _ in before.pieces)
         self.variables = {name: held.address for name, held in device.variables(request.kernel.module).items()}
@@ -238,7 +238,7 @@ class _Reading:
                     self._types.setdefault(held.address, types[parameter.name])
 
     def with_maps(self, address: int, data: Array) -> Array:
-        """A piece that another device left, in which tensor maps that say what they say here have the same bytes."""
+        """A piece left by another device, with tensor maps replaced by ours if they are equivalent."""
         for offset, ours in self._maps.get(address, {}).items():
             part = data[offset : offset + TENSOR_MAP_BYTES]
             if len(part) == len(ours) and part.tobytes() != ours and tensor_maps.say_the_same(ours, part.tobytes()):
@@ -247,7 +247,7 @@ class _Reading:
         return data
 
     def arrays(self, memory: Mapping[int, Array]) -> dict[str, Array]:
-        """Pieces by name, as the kernel takes their elements."""
+        """Pieces by name, with the kernel's element types."""
         found: dict[str, Array] = {}
         for address, data in memory.items():
             kind = self._types.get(address, np.dtype(np.uint8))
@@ -258,14 +258,14 @@ class _Reading:
 
 
 class _Side:
-    """A device as the comparison sees it."""
+    """A device as a side of the comparison."""
 
     def __init__(self, other: Elsewhere, reading: _Reading, seconds: float):
         self.name, self._other, self._reading, self._seconds = other.name, other, reading, seconds
         self.moved = False
 
     def run(self, kernel: Kernel, rows: Array | None = None) -> Left:
-        """Run the launch with a kernel that may keep a record."""
+        """Run the launch with a kernel that may be traced."""
         reading = self._reading
         try:
             left = self._other.run(self._launch(kernel, rows))
@@ -287,7 +287,7 @@ class _Side:
 
 
 class _OurSide(_Side):
-    """The emulator, which finds races as well."""
+    """The emulator, which detects races as well."""
 
     def __init__(self, emulator: SecondEmulator, reading: _Reading, seconds: float):
         super().__init__(emulator, reading, seconds)

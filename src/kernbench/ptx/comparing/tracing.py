@@ -1,13 +1,12 @@
-"""A kernel that keeps a record of its own results: after each instruction its thread mixes the result into a number.
+"""Traces a kernel's own results: after each instruction its thread adds the result to a running hash.
 
-Each thread counts its results (destination registers of traced instructions, and values that it stores) and holds a
-mixture of all of them so far, with the instruction that each came from. Where the count reaches the thread's next mark,
-count, mixture and result are written to a buffer; the next mark is a multiple of the last one, or a step further. Two
-devices whose threads have the same mixture at a mark had the same results up to there.
+Each thread counts its results (destination registers of traced instructions, and values it stores) and keeps a hash of
+all of them so far, including the instruction numbers. When the count reaches the thread's next mark, hash, instruction
+and result are written to a buffer; the next mark is the last one times a factor plus a step. If the hashes of a thread
+on two devices are equal at a mark, its results were equal up to there.
 
-A row of the buffer, in words of 32 bits: the first mark, what it is multiplied by, what is added, how many marks there
-are; then how many results the thread had when it ended, and their mixture; then four words for each mark: mixture,
-instruction, and the result itself.
+A row of the buffer, in 32-bit words: the first mark, the factor, the step, the number of marks; the number of results
+of the thread when it ended, and their hash; then four words for each mark: hash, instruction, and the result.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,7 +40,7 @@ PARAMETER = "kernbench_trace"
 MARKS = 14
 ROW = 4 * (MARKS + 2)
 _HEAD = 8
-# words for the operands of one instruction: of a product of tiles they are many
+# words for the operands of one instruction: matrix products have many
 OPERAND_WORDS = 256
 _BASIS, _PRIME = 2166136261, 16777619
 
@@ -62,17 +61,17 @@ class Traced:
 
     @property
     def text(self) -> str:
-        """The instruction."""
+        """The instruction's text."""
         return instruction_text(self.instruction)
 
 
 @dataclass(frozen=True)
 class TracedKernel:
-    """A kernel with its record: `kernel` takes one more parameter, the buffer; `results` are what it records."""
+    """A traced kernel: `kernel` has the buffer as one more parameter; `results` are what it records."""
 
     kernel: Kernel
     results: tuple[Traced, ...]
-    # the operands that are kept of one instruction, in their order, with their types
+    # the recorded operands of one instruction, in order, with their types
     kept: tuple[tuple[str, str], ...] = ()
 
 
@@ -83,9 +82,9 @@ def traced(
     loads_addresses: bool = False,
     watched: int | None = None,
 ) -> TracedKernel:
-    """`kernel` with a record of its results; `addresses` are parameters that hold other values on another device.
+    """`kernel` with a trace of its results; `addresses` are parameters that have other values on another device.
 
-    Of the result number `watched` the operands are kept as well, behind the row of the thread, at its first mark.
+    For the result number `watched` the operands are recorded as well, after the thread's row, at its first mark.
     """
     private = private_registers(kernel.function, addresses, loads_addresses)
     writing = _Writing(kernel, private, watched)
@@ -104,7 +103,10 @@ def traced(
 
 
 def _bounded(function: Function, block: tuple[int, int, int]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The directives of a function; its block is named, so that the added registers do not make it too large."""
+    """The performance directives of a function, with its block size added.
+
+    Without a block size, the added registers might make it too large to launch.
+    """
     names = {name for name, _ in function.performance}
     given = tuple(item for item in function.performance if item[0] != "maxnreg")
     return given if names & {"reqntid", "maxntid"} else (*given, ("maxntid", block))
@@ -116,7 +118,7 @@ _DECLARED = """
 .reg .b16 %kb_s;
 .reg .pred %kb_p, %kb_q;
 """
-# the number of a thread in its grid, its row, and the marks that the row names
+# compute the thread's number in the grid and the address of its row, and load its marks
 _BEGIN = """
 mov.u32 %kb_w, %ctaid.z; mov.u32 %kb_v, %nctaid.y; mov.u32 %kb_i, %ctaid.y; mad.lo.u32 %kb_w, %kb_w, %kb_v, %kb_i;
 mov.u32 %kb_v, %nctaid.x; mov.u32 %kb_i, %ctaid.x; mad.lo.u32 %kb_w, %kb_w, %kb_v, %kb_i;
@@ -147,7 +149,7 @@ setp.eq.and.u32 %kb_p, %kb_left, 0, %kb_p;
 @%kb_p mov.u32 %kb_next, 0;
 """
 _MORE = "{guard} mul.lo.u32 %kb_h, %kb_h, 16777619;\n{guard} xor.b32 %kb_h, %kb_h, %kb_v;"
-# how a register of a width becomes two words
+# converts a register of each width to two words
 _WORDS = {
     1: "{guard} selp.u32 %kb_w, 1, 0, {register};\n{guard} mov.b32 %kb_v, 0;",
     8: "{guard} cvt.u32.u8 %kb_w, {register};\n{guard} mov.b32 %kb_v, 0;",
@@ -155,7 +157,7 @@ _WORDS = {
     32: "{guard} mov.b32 %kb_w, {register};\n{guard} mov.b32 %kb_v, 0;",
     64: "{guard} mov.b64 {{%kb_w, %kb_v}}, {register};",
 }
-# operands as they are before an instruction that may write them, kept if the next result is the one that is looked for
+# record operands before an instruction that may overwrite them, if its result is the watched one
 _OPERANDS = """
 add.u32 %kb_w, %kb_n, {ahead};
 setp.eq.u32 %kb_q, %kb_w, %kb_next;
@@ -171,7 +173,7 @@ def _statements(text: str) -> tuple[Statement, ...]:
 
 
 def _guard_text(guard: Guard | None) -> tuple[str, str]:
-    """As a prefix of an instruction, and as an operand."""
+    """The guard as a prefix of an instruction, and as an operand."""
     if guard is None:
         return "", ""
     return f"@{'!' * guard.negated}{guard.register}", f"{'!' * guard.negated}{guard.register}"
@@ -179,7 +181,7 @@ def _guard_text(guard: Guard | None) -> tuple[str, str]:
 
 @dataclass
 class _Writing:
-    """Goes through a body, and puts the record beside its instructions."""
+    """Walks a body and inserts the trace."""
 
     kernel: Kernel
     private: set[str]
@@ -193,7 +195,7 @@ class _Writing:
         """The body of the kernel."""
         row = 4 * (ROW if self.watched is None else ROW + OPERAND_WORDS)
         begin = _BEGIN.format(parameter=PARAMETER, row=row, head=4 * _HEAD, basis=_BASIS)
-        # the parameter is declared by the function that the statements go into
+        # the parameter is declared by the function that receives the statements
         begun = (*_statements(_DECLARED), *self._unchecked(begin))
         inner = self._block(block)
         return replace(inner, statements=(*begun, *inner.statements, *self._unchecked(_END)))
@@ -217,7 +219,7 @@ class _Writing:
         if isinstance(statement, Registers):
             self._scopes[-1].update(declared(statement))
         elif isinstance(statement, Loc):
-            # of no use to a device, and it may name texts of debug sections that are not there
+            # devices do not need it, and it may refer to missing debug sections
             self._note_location(statement)
             return
         if isinstance(statement, Instruction):
@@ -249,7 +251,7 @@ class _Writing:
             yield from self._record(one)
 
     def _results(self, instruction: Instruction, resolved: Resolved) -> tuple[list[Traced], list[Traced]]:
-        """What is recorded before and behind an instruction: values that it stores, and what it gives."""
+        """The results to record before an instruction (values it stores) and after it (its destinations)."""
         effects, operands = resolved.effects, operands_of(instruction, resolved)
         guard = instruction.guard
         if effects.publishes:
@@ -266,7 +268,7 @@ class _Writing:
         known = self._type(name)
         if known is None or TYPES[known].bits not in _WORDS or name in self.private:
             return None
-        # numbered from 1, so that a mark that was not reached differs from all
+        # numbered from 1, so that a mark that was not reached differs from all of them
         found = Traced(len(self.results) + 1, instruction, name, known, kind, operands, self._location)
         self.results.append(found)
         return found
@@ -289,7 +291,7 @@ class _Writing:
         yield from self._with_scope(text)
 
     def _operands(self, instruction: Instruction, resolved: Resolved, ahead: int) -> Iterator[Statement]:
-        """The operands of the watched instruction, as far as there is room."""
+        """Record the operands of the watched instruction, as far as there is room."""
         names = [name for name in dict.fromkeys(operands_of(instruction, resolved).read) if self._kept_type(name)]
         text = _OPERANDS.format(ahead=ahead)
         for number, name in enumerate(names[: OPERAND_WORDS // 2]):
@@ -305,7 +307,7 @@ class _Writing:
 
     @staticmethod
     def _with_scope(text: str) -> Iterator[Statement]:
-        # registers of the kernel are not declared in the text that is parsed here, which the parser does not ask for
+        # the parsed text does not declare the kernel's registers; the parser does not check that
         yield from _statements(_DECLARED + text)[4:]
 
 
@@ -315,13 +317,13 @@ def empty_rows(threads: int, watched: bool = False) -> Array:
 
 
 def ended(rows: Array) -> Array:
-    """[threads, 2]: how many results each thread had when it ended, and their mixture."""
+    """[threads, 2]: the number of results of each thread when it ended, and their hash."""
     part: Array = rows[:, 4:6]
     return part
 
 
 def marks(rows: Array) -> Array:
-    """[threads, marks, 4]: mixture, number of the instruction's result, and the two words of it."""
+    """[threads, marks, 4]: hash, number of the result, and its two words."""
     part: Array = rows[:, _HEAD:ROW].reshape(len(rows), MARKS, 4)
     return part
 

@@ -1,4 +1,4 @@
-"""How two devices' memory compares: identical, different by rounding only, or different."""
+"""Comparison of two devices' memory: identical, different by rounding only, or different."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,19 +9,17 @@ import numpy as np
 from kernbench.common.dtypes import Array
 
 IDENTICAL, ROUNDING, DIFFERENT, NOT_COMPARED = "identical", "rounding", "different", "not compared"
-# what PTX leaves open: in which order threads come, and which multiplications and additions become one instruction
+# permitted differences: the order of threads, and contraction of multiplications and additions
 ORDER, FUSED = "order", "fused"
 OUTCOMES = (IDENTICAL, ROUNDING, DIFFERENT, ORDER, FUSED, NOT_COMPARED)
-# the largest difference that counts as rounding, as a share of the largest value of an array; of types whose own steps
-# are wider, two of those steps
+# the largest difference that counts as rounding, relative to the largest value of an array; for types with a larger
+# epsilon, two epsilons
 ROUNDING_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
 class ArrayDifference:
-    """An array that differs: how many of its elements, the largest difference as a share of the largest value, and the
-    first element that differs.
-    """
+    """An array that differs: number of elements, largest relative difference, and the first element that differs."""
 
     name: str
     dtype: str
@@ -60,12 +58,12 @@ class ArrayDifference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of comparing a launch: one of `OUTCOMES`, the arrays that differ, and why it is so."""
+    """The result of comparing a launch: one of `OUTCOMES`, the arrays that differ, and the reason."""
 
     outcome: str
     differences: tuple[ArrayDifference, ...] = ()
     reason: str = ""
-    # data of `search.Parting`, where the instruction was looked for
+    # data of `search.Parting`, if the instruction was searched for
     first: Mapping[str, object] | None = field(default=None)
 
     def to_dict(self) -> dict[str, object]:
@@ -79,7 +77,7 @@ class Verdict:
 
 
 def compare_arrays(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> Verdict:
-    """Arrays of two devices by name, each with the element type that the kernel takes it for; bytes where not known."""
+    """Compare arrays of two devices by name, with the kernel's element types; as bytes if unknown."""
     found = tuple(one for name, array in ours.items() if (one := _difference(name, array, theirs[name])) is not None)
     if not found:
         return Verdict(IDENTICAL)
@@ -99,7 +97,7 @@ def _difference(name: str, ours: Array, theirs: Array) -> ArrayDifference | None
 
 
 def _share(ours: Array, theirs: Array, at: Array) -> float | None:
-    """The largest difference of floats against the largest value; None where they are none, or differ by more."""
+    """The largest difference of floats relative to the largest value; None for other types or non-finite values."""
     if not _is_float(ours.dtype):
         return None
     a, b = ours[at].astype(np.float64), theirs[at].astype(np.float64)
