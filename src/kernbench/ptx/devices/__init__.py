@@ -1,1 +1,1 @@
-"""Where kernels run: the emulated GPU and a real one, and the host that benches see."""
+"""Where kernels run: the emulated GPU and a real one, and the host for benches."""

@@ -1,4 +1,4 @@
-"""PTX to machine code through NVIDIA's ptxas: the cubin, what each kernel takes, and errors by PTX line."""
+"""PTX to machine code with NVIDIA's ptxas: the cubin, resources of each kernel, and errors by PTX line."""
 
 import os
 import re
@@ -21,7 +21,10 @@ _ABORTED = "Ptx assembly aborted due to errors"
 
 
 class AssemblyError(KernbenchError):
-    """ptxas refused the module. `line` is the first PTX line it names (0 for none), `text` that line, `log` it all."""
+    """ptxas rejected the module: `line` is the first PTX line it names (0.
+
+    None), `text` that line, `log` its output.
+    """
 
     def __init__(self, message: str, line: int = 0, text: str = "", log: str = ""):
         super().__init__(message)
@@ -32,7 +35,7 @@ class AssemblyError(KernbenchError):
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes per thread (registers, stack, spills, in bytes but for registers) and per block."""
+    """Resources of a kernel: registers per thread, stack and spills in bytes per thread, and resources per block."""
 
     registers: int = 0
     spill_stores: int = 0
@@ -45,7 +48,7 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Assembly:
-    """Machine code for `arch`, each kernel's resources by name, and what ptxas said."""
+    """Machine code for `arch`, the resources of each kernel by name, and the output of ptxas."""
 
     arch: str
     cubin: bytes = field(repr=False)
@@ -54,7 +57,7 @@ class Assembly:
 
 
 class Emitting(Protocol):
-    """Something that can be written as PTX."""
+    """An object that can be emitted as PTX."""
 
     def emit(self) -> str:
         """Its text."""
@@ -68,13 +71,13 @@ def assemble(
     timeout: float = 300.0,
     ptxas: str | None = None,
 ) -> Assembly:
-    """Assemble `module` (PTX text, or anything with `emit()`) for `arch`; `options` go to ptxas as they are."""
+    """Assemble `module` (PTX text, or an object with `emit()`) for `arch`; `options` are passed to ptxas unchanged."""
     if not _ARCH.fullmatch(arch):
         raise MisuseError(f"arch {arch!r} is no target: write it as ptxas does, sm_80, sm_90a, sm_100a")
     text = module if isinstance(module, str) else module.emit()
     program = ptxas or find_ptxas()
     with TemporaryDirectory(prefix="kernbench-") as folder:
-        # ptxas 13.0 with -lineinfo reads past the end of a text whose last line has no end, and may crash
+        # ptxas 13.0 with -lineinfo reads past the end of a text whose last line has no newline, and may crash
         ended = text if text.endswith("\n") else f"{text}\n"
         (Path(folder) / _SOURCE).write_text(ended, encoding="utf-8", errors="replace")
         command = [program, "--verbose", f"--gpu-name={arch}", *options, f"--output-file={arch}.cubin", _SOURCE]
@@ -87,7 +90,7 @@ def assemble(
 
 
 def find_ptxas() -> str:
-    """Path of ptxas, as `find_program` looks for it."""
+    """The path of ptxas, found by `find_program`."""
     return find_program(
         "ptxas",
         SETTING,
@@ -97,8 +100,10 @@ def find_ptxas() -> str:
 
 
 def find_program(name: str, setting: str, missing: str) -> str:
-    """Path of a program of the CUDA toolkit: by an environment variable, on PATH, in a Python package, or in a usual
-    CUDA folder; a MisuseError with `missing` where it is nowhere.
+    """The path of a program of the CUDA toolkit.
+
+    It is named by an environment variable, on PATH, in a Python package, or in a usual CUDA folder; otherwise a
+    MisuseError with `missing` is raised.
     """
     named = os.environ.get(setting)
     if named:
@@ -114,13 +119,13 @@ def find_program(name: str, setting: str, missing: str) -> str:
 
 
 def _packaged(program: str) -> Iterable[str]:
-    """Where Python packages of the CUDA toolkit put a program, for the Python that runs."""
+    """Where the running Python's CUDA packages have a program."""
     for folder in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         yield from sorted(map(str, Path(folder, "nvidia").glob(f"*/bin/{program}")), reverse=True)
 
 
 def _usual_folders(program: str) -> Iterable[str]:
-    """Where a program of the CUDA toolkit lies in its usual folders."""
+    """Where a program of the CUDA toolkit is in its usual folders."""
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     homes += ["/usr/local/cuda", *sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True), "/opt/cuda"]
     return (f"{home}/bin/{program}" for home in homes)
@@ -138,7 +143,7 @@ def _run(command: list[str], folder: str, timeout: float) -> "subprocess.Complet
             text=True,
             encoding="utf-8",
             errors="replace",
-            # ptxas puts files of its own there
+            # ptxas writes temporary files there
             env={**os.environ, "TMPDIR": folder},
         )
     except subprocess.TimeoutExpired:
@@ -148,7 +153,7 @@ def _run(command: list[str], folder: str, timeout: float) -> "subprocess.Complet
 
 
 def refusal(text: str, log: str, code: str) -> AssemblyError:
-    """The error for PTX that ptxas, or the one inside a driver, refused: each complaint with the line it is about."""
+    """The error for PTX that ptxas, or the driver's compiler, rejected: each complaint with its line."""
     lines = text.split("\n")
     complaints: list[str] = []
     first = 0
@@ -169,7 +174,7 @@ def _line(lines: list[str], number: int) -> str:
     return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 
-# what a "Used ..." or "... stack frame" line may say, and where it goes
+# amounts in "Used ..." and "... stack frame" lines, and their fields
 _AMOUNTS = (
     (re.compile(r"Used (\d+) registers"), "registers"),
     (re.compile(r"used (\d+) barriers"), "barriers"),
@@ -185,7 +190,7 @@ _PROPERTIES = re.compile(r"ptxas info *: Function properties for (.*)")
 
 
 def parse_resources(log: Iterable[str]) -> dict[str, KernelResources]:
-    """Each kernel's resources from ptxas's verbose log; device functions are left out, as kernels include them."""
+    """The resources of each kernel from ptxas's verbose log; device functions are skipped, as kernels include them."""
     kernels: dict[str, KernelResources] = {}
     subject = ""
     for line in log:
@@ -200,7 +205,7 @@ def parse_resources(log: Iterable[str]) -> dict[str, KernelResources]:
 
 
 def _with_amounts(resources: KernelResources, line: str) -> KernelResources:
-    """`resources` with what `line` adds; a larger amount wins where two are given, constant banks add up."""
+    """`resources` with the amounts in `line`; the largest of several amounts counts, and constant banks are summed."""
     for pattern, name in _AMOUNTS:
         amounts = [int(n) for n in pattern.findall(line)]
         if amounts:

@@ -1,4 +1,4 @@
-"""A real NVIDIA GPU with the methods of the emulated one: arrays, tensor maps, launches that give back a Run."""
+"""A real NVIDIA GPU with the interface of the emulated one: arrays, tensor maps, launches that return a Run."""
 
 import ctypes
 import time
@@ -45,7 +45,7 @@ _JIT_LOG_BYTES = 1 << 16
 _PLAIN_SHARED_BYTES = 48 << 10
 _PORTABLE_CLUSTER = 8
 
-# what a kernel can die of -> the finding it becomes
+# fatal errors of a kernel -> finding
 _FAULTS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": ("out-of-bounds", "an access to memory that is not there"),
     "CUDA_ERROR_MISALIGNED_ADDRESS": ("misaligned", "an access that is not aligned to its size"),
@@ -64,8 +64,8 @@ _RESTART = "start a new process: the driver lets nothing run in this one any mor
 class CudaDevice(Device):
     """GPU `index`, through its primary context, which torch, CuPy and JAX share.
 
-    Work goes to `stream` (a handle, such as `torch.cuda.current_stream().cuda_stream`); without one to the default
-    stream, which is ordered against every ordinary stream. After a fault the device stays `lost`, and says why.
+    Work goes to `stream` (a handle, such as `torch.cuda.current_stream().cuda_stream`); by default to the default
+    stream, which is ordered with every ordinary stream. After a fault the device is `lost`, with the reason.
     """
 
     def __init__(self, index: int = 0, stream: int | None = None, driver: Driver | None = None):
@@ -87,12 +87,12 @@ class CudaDevice(Device):
         return f"<ptx.CudaDevice {self.index}: {self.name}, {self.arch}{state}>"
 
     def synchronize(self) -> None:
-        """Wait until everything on this device's stream is done."""
+        """Wait until all work on this device's stream is done."""
         self._use()
         self._call("cuStreamSynchronize", self.stream)
 
     def close(self) -> None:
-        """Let go of the GPU; arrays made here are gone with it. Closing twice is no error."""
+        """Release the GPU and the arrays made here; closing twice is no error."""
         if not self._open:
             return
         self._open = False
@@ -107,7 +107,7 @@ class CudaDevice(Device):
     # Memory
 
     def array(self, value: object, name: str = "") -> CudaArray:
-        """`value` on this GPU: where it lies, if it lies there (torch, CuPy, JAX, any DLPack), else a copy of it."""
+        """`value` on this GPU: without a copy if it is already there (torch, CuPy, JAX, any DLPack), else a copy."""
         self._use()
         if isinstance(value, CudaArray):
             self._on_device(value)
@@ -123,7 +123,7 @@ class CudaDevice(Device):
         return made
 
     def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> CudaArray:
-        """Memory for an output, poisoned: every byte is 0xff, so that floats are NaN. It is among a run's outputs."""
+        """Memory for an output, poisoned: every byte is 0xff, so floats are NaN. It becomes one of a run's outputs."""
         self._use()
         made = self._allocated(shape_of(shape), dtype_of(dtype), name, fresh=True)
         if made.nbytes:
@@ -139,14 +139,14 @@ class CudaDevice(Device):
         swizzle: str = "none",
         **options: Unpack[MapOptions],
     ) -> TensorMap:
-        """A tensor map of `array`, innermost dimension first; `options` as `describe_tensor_map` takes them."""
+        """A tensor map of `array`, innermost dimension first; `options` are those of `describe_tensor_map`."""
         self._use()
         there = self.array(array)
         made = self.encode(describe_tensor_map(there, dims, strides, box, swizzle, **options))
         return replace(made, array=there)
 
     def encode(self, description: TensorMapDescription) -> TensorMap:
-        """The 128 bytes the hardware reads for `description`."""
+        """The 128 bytes that the hardware reads for `description`."""
         api = self._driver.api
         box: tuple[object, ...] = ([api.cuuint32_t(n) for n in description.box],)
         if description.im2col:
@@ -169,13 +169,13 @@ class CudaDevice(Device):
         return TensorMap(description, ctypes.string_at(int(made.getPtr()), 128))
 
     def read(self, address: int, into: Array) -> None:
-        """Copy from the GPU into `into`, contiguous on the host; for arrays."""
+        """Copy from the GPU into `into`, a contiguous host array; used by arrays."""
         self._use()
         self._call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, self.stream)
         self._call("cuStreamSynchronize", self.stream)
 
     def release(self, address: int) -> None:
-        """Give an allocation back; for arrays."""
+        """Free an allocation; used by arrays."""
         if self._open and not self.lost:
             self._call("cuCtxSetCurrent", self._context)
             self._call("cuMemFree", address)
@@ -212,9 +212,9 @@ class CudaDevice(Device):
     ) -> Run:
         """Run `kernel` on every block of `grid`, `repetitions` times, and wait for it.
 
-        `metrics` has the GPU time of one launch, in nanoseconds by events: the median of the repetitions. Outputs are
-        the arrays made by `empty` among the arguments. A kernel that faults is a finding, and loses the device; one
-        that outlasts `budget.seconds` likewise. `checks` and `schedule` are the emulator's: hardware does neither.
+        `metrics` has the GPU time of one launch in nanoseconds, measured with events: the median of the repetitions.
+        Outputs are the arguments made by `empty`. A kernel that faults, or exceeds `budget.seconds`, becomes a finding,
+        and the device is lost. `checks` and `schedule` only apply to the emulator.
         """
         self._use()
         kernel = kernel_of(kernel)
@@ -235,7 +235,7 @@ class CudaDevice(Device):
         return Run(outputs, [], (), Status.FINISHED, metrics=self._timing(events), origin=origin)
 
     def prepare(self, kernel: object, block: Sizes, shared_bytes: int = 0) -> PreparedLaunch:
-        """`kernel` loaded and allowed its shared memory, to be launched on any stream at the least cost."""
+        """`kernel` loaded, with its shared memory permitted, to be launched on any stream at minimal cost."""
         self._use()
         kernel = kernel_of(kernel)
         _, threads, _ = launch_shape(1, block, None, kernel)
@@ -244,7 +244,7 @@ class CudaDevice(Device):
         return PreparedLaunch(self._driver, function, kernel.params, threads, shared_bytes)
 
     def _on_device(self, arg: object) -> object:
-        """An array of another library on this GPU becomes ours; anything else stays as it is."""
+        """Wraps an array of another library on this GPU; other arguments are unchanged."""
         if isinstance(arg, DeviceArray):
             if not isinstance(arg, CudaArray) or arg.memory.index != self.index:
                 raise MisuseError(f"{arg!r} belongs to another device: make it with this one's array() or empty()")
@@ -265,9 +265,9 @@ class CudaDevice(Device):
         return self._call("cuModuleGetFunction", self._modules[text], kernel.name.encode())
 
     def _load(self, text: str) -> Handle:
-        """Compile by the driver; its log is the error where it refuses."""
+        """Compile with the driver; its log becomes the error."""
         option = self._driver.api.CUjit_option
-        # the bindings take the buffer as bytes, and the driver writes into them
+        # the bindings take the buffer as bytes, into which the driver writes
         log = bytes(_JIT_LOG_BYTES)
         image = ctypes.create_string_buffer(text.encode())
         code, module = self._driver.attempt(
@@ -285,7 +285,7 @@ class CudaDevice(Device):
         raise self._driver.error("cuModuleLoadDataEx", code)
 
     def _allow_shared(self, function: Handle, name: str, dynamic: int) -> None:
-        """Beyond 48 KiB a kernel must be allowed its shared memory; beyond the GPU's it cannot be."""
+        """Permit dynamic shared memory beyond 48 KiB; beyond the GPU's limit it is an error."""
         attribute = self._driver.api.CUfunction_attribute
         static = int(self._call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
         most = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
@@ -309,7 +309,7 @@ class CudaDevice(Device):
         config.blockDimX, config.blockDimY, config.blockDimZ = block
         config.sharedMemBytes = shared_bytes
         config.hStream = self.stream
-        # a cluster the kernel itself demands needs no attribute
+        # a cluster size required by the kernel itself needs no attribute
         if explicit:
             config.attrs = [self._cluster_attribute(cluster)]
             config.numAttrs = 1
@@ -325,7 +325,7 @@ class CudaDevice(Device):
         return attribute
 
     def _submit(self, function: Handle, config: Handle, packed: list[bytes], repetitions: int) -> list[Handle]:
-        """Queue the launches with an event before the first and after each."""
+        """Enqueue the launches, with an event before the first and after each."""
         values = [ctypes.create_string_buffer(data, len(data)) for data in packed]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
         events = [self._call("cuEventCreate", 0) for _ in range(repetitions + 1)]
@@ -336,7 +336,7 @@ class CudaDevice(Device):
         return events
 
     def _wait(self, events: list[Handle], budget: Budget) -> str:
-        """Wait for the last event, but not for ever; the driver's code, CUDA_ERROR_NOT_READY when time ran out."""
+        """Wait for the last event with a timeout; returns the driver's code, CUDA_ERROR_NOT_READY after the timeout."""
         deadline = time.monotonic() + budget.seconds * len(events[1:])
         pause = 0.0
         while True:
@@ -353,7 +353,7 @@ class CudaDevice(Device):
         return {"gpu_time_ns": round(median(times)), "gpu_time_min_ns": min(times), "repetitions": len(times)}
 
     def _failed(self, name: str, code: str, budget: Budget, origin: dict[str, object]) -> Run:
-        """The run of a kernel that faulted or did not end; nothing runs on this device afterwards."""
+        """The run of a kernel that faulted or did not end; the device is lost."""
         if code == "CUDA_ERROR_NOT_READY":
             kind, status = "over-budget", Status.OVER_BUDGET
             message = f"'{name}' did not end within {budget.seconds:g} seconds on {self.name}; it still runs"
@@ -384,7 +384,7 @@ class CudaDevice(Device):
     # The driver
 
     def _use(self) -> None:
-        """Make this device's context the current one; refuse if it is closed or lost."""
+        """Make this device's context current; an error if it is closed or lost."""
         if self.lost:
             raise DeviceLostError(f"GPU {self.index} is lost since {self.lost}. To go on, {_RESTART}.")
         if not self._open:
@@ -396,7 +396,7 @@ class CudaDevice(Device):
             return self._driver.call(name, *args)
         except CudaError as error:
             if error.code in _FAULTS:
-                # somebody else's kernel faulted in the context we share
+                # another library's kernel faulted in the shared context
                 self.lost = str(error)
             raise
 

@@ -1,4 +1,4 @@
-"""The CUDA driver as this package calls it: results checked, errors in words, absence explained."""
+"""The CUDA driver: calls with checked results, error messages, and an explanation if it is missing."""
 
 from importlib import import_module
 from types import ModuleType
@@ -8,7 +8,7 @@ from kernbench.common.errors import KernbenchError, MisuseError
 
 
 class CudaUnavailableError(KernbenchError):
-    """There is no GPU here, or nothing to reach it with."""
+    """There is no GPU here, or no driver for it."""
 
 
 class CudaError(KernbenchError):
@@ -20,10 +20,10 @@ class CudaError(KernbenchError):
 
 
 class DeviceLostError(CudaError):
-    """An earlier launch left the device in a state in which nothing runs any more in this process."""
+    """After an earlier launch the device accepts no more work in this process."""
 
 
-# error code -> what to do about it, where the driver's own words do not say
+# error code -> remedy, if the driver's message does not name one
 _REMEDIES = {
     "CUDA_ERROR_OUT_OF_MEMORY": "free arrays, or use smaller ones; other processes may hold memory of this GPU",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "a smaller block, or `.maxntid` so that fewer registers are used per thread",
@@ -34,12 +34,12 @@ _REMEDIES = {
 }
 
 
-# what the driver gives back: a number, a handle of its own, or several of them
+# results of driver calls: a number, a handle, or several of them
 Handle = Any
 
 
 class Driver:
-    """`cuda.bindings.driver` with checked results: `driver.call("cuMemAlloc", 64)` gives the address or raises."""
+    """`cuda.bindings.driver` with checked results: `driver.call("cuMemAlloc", 64)` returns the address or raises."""
 
     def __init__(self, bindings: ModuleType | None = None):
         self.api = bindings or _bindings()
@@ -52,26 +52,26 @@ class Driver:
             raise CudaUnavailableError(f"the NVIDIA driver is missing: {words}. {_INSTEAD}") from None
 
     def call(self, name: str, *args: object) -> Handle:
-        """Call a driver function; what it returns beside its status: nothing, one value, or a tuple."""
+        """Call a driver function; returns its results: None, one value, or a tuple."""
         status, values = self.attempt(name, *args)
         if status != "CUDA_SUCCESS":
             raise self.error(name, status)
         return values
 
     def attempt(self, name: str, *args: object) -> tuple[str, Handle]:
-        """Call a driver function; the name of its status, and what it returns beside it."""
+        """Call a driver function; returns the name of its status, and its results."""
         status, *values = getattr(self.api, name)(*args)
         return status.name, (None, values[0] if values else None, tuple(values))[min(len(values), 2)]
 
     def error(self, name: str, code: str) -> CudaError:
-        """The error for `code`, with the driver's words and a remedy where one is known."""
+        """The error for `code`, with the driver's message and a remedy if known."""
         _, text = self.attempt("cuGetErrorString", getattr(self.api.CUresult, code))
         words = text.decode(errors="replace") if isinstance(text, bytes) else "no description"
         remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
         return CudaError(f"{name}: {code} ({words}){remedy}", code)
 
     def attribute(self, device: Handle, name: str) -> int:
-        """A number the device says about itself: `MULTIPROCESSOR_COUNT`."""
+        """A device attribute, such as `MULTIPROCESSOR_COUNT`."""
         key = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self.call("cuDeviceGetAttribute", key, device))
 

@@ -1,4 +1,4 @@
-"""Arrays on a GPU: memory of our own, and arrays of other libraries used where they lie."""
+"""Arrays on a GPU: own memory, and arrays of other libraries used without a copy."""
 
 import ctypes
 import weakref
@@ -19,7 +19,7 @@ _LEGACY_STREAM = 1
 
 
 class Memory(Protocol):
-    """What an array needs of its device; `index` is the GPU's number."""
+    """The part of a device that an array needs; `index` is the GPU's number."""
 
     index: int
 
@@ -27,13 +27,13 @@ class Memory(Protocol):
         """Copy from the GPU."""
 
     def release(self, address: int) -> None:
-        """Give an allocation back."""
+        """Free an allocation."""
 
 
 class CudaArray(DeviceArray):
-    """An array on a GPU. `borrowed` ones belong to another library; they are kept alive, and never freed here.
+    """An array on a GPU; `borrowed` ones belong to another library, and are kept alive but never freed here.
 
-    Memory of our own is given back by `free()`, by closing the device, or when the last reference is gone.
+    Own memory is freed by `free()`, by closing the device, or with the last reference.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CudaArray(DeviceArray):
         self._owner = owner
         self._finalizer = None if self.borrowed or not address else weakref.finalize(self, memory.release, address)
         if self._finalizer is not None:
-            # at exit the process gives everything back at once, in an order of its own
+            # at exit the process frees everything at once, in arbitrary order
             self._finalizer.atexit = False
 
     def numpy(self) -> Array:
@@ -66,14 +66,14 @@ class CudaArray(DeviceArray):
         return out
 
     def free(self) -> None:
-        """Give the memory back, or let go of a borrowed array."""
+        """Free the memory, or release a borrowed array."""
         self.freed = True
         self._owner = None
         if self._finalizer is not None:
             self._finalizer()
 
     def check_usable(self) -> None:
-        """Raise if the memory was given back."""
+        """Raise an error if the memory was freed."""
         if self.freed:
             raise MisuseError(f"{self!r} was freed: make a new array")
 
@@ -93,7 +93,7 @@ class CudaArray(DeviceArray):
 
 @dataclass(frozen=True)
 class Borrowed:
-    """Where another library's array lies. `stream` is one to wait for before use; `owner` keeps the memory alive."""
+    """Another library's array: `stream` must be synchronised before use; `owner` keeps the memory alive."""
 
     address: int
     shape: tuple[int, ...]
@@ -104,7 +104,7 @@ class Borrowed:
 
 
 def borrow(value: object, stream: int) -> Borrowed | None:
-    """`value`'s memory if it lies on a GPU already, None if it does not; `stream` is where it will be used."""
+    """`value`'s memory if it is on a GPU, else None; it will be used on `stream`."""
     if is_torch(value):
         return _from_torch(value) if value.device.type == "cuda" else None
     if hasattr(value, "__dlpack_device__"):
@@ -135,7 +135,7 @@ def _from_interface(value: Any) -> Borrowed:
 
 
 def _is_dense(shape: tuple[int, ...], strides: Sequence[int] | None, unit: int) -> bool:
-    """Whether `strides` (None means dense) are those of rows in order, `unit` from element to element."""
+    """Whether `strides` (None: dense) are contiguous in row-major order, with `unit` between elements."""
     if strides is None or prod(shape) == 0:
         return True
     for size, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
@@ -176,7 +176,10 @@ _DLPACK_TYPES: dict[tuple[int, int], np.dtype[np.generic]] = {
 
 
 def _from_dlpack(value: Any, device: int, stream: int) -> Borrowed:
-    """The capsule is not consumed: kept alive, it keeps the memory, and its own destructor lets go of it."""
+    """Borrow through DLPack without consuming the capsule.
+
+    It keeps the memory alive, and its destructor releases it.
+    """
     capsule = value.__dlpack__(stream=stream)
     tensor = read_capsule(capsule)
     key = (tensor.code, tensor.bits)

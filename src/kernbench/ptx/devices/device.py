@@ -77,19 +77,21 @@ class EmulatedArray(DeviceArray):
         return self._device.read(self.allocation).view(self.dtype).reshape(self.shape)
 
     def free(self) -> None:
-        """Give the memory back; a kernel that still uses it gets a finding."""
+        """Free the memory; a kernel that still uses it gets a finding."""
         self.check_usable()
         self._device.release(self.allocation)
 
     def check_usable(self) -> None:
-        """Raise if the array was freed."""
+        """Raise an error if the array was freed."""
         if not self.allocation.live:
             raise MisuseError(f"{self!r} was freed: make a new array")
 
 
 class _Made(NamedTuple):
-    """What an allocation was made as. Not the array itself, which holds its device: both would live until Python looks
-    for cycles, which in a large process it rarely does, and a device has hundreds of megabytes.
+    """How an allocation was created.
+
+    It does not refer to the array itself, which refers to its device: such a cycle would keep both alive until Python's
+    cyclic collector runs, which in a large process is rare, and a device has hundreds of megabytes.
     """
 
     allocation: Allocation
@@ -99,25 +101,25 @@ class _Made(NamedTuple):
 
 
 class EmulatedDevice(Device):
-    """A GPU of architecture `arch` that exists only here; `launch` runs a kernel with every check."""
+    """An emulated GPU of architecture `arch`; `launch` runs a kernel with every check."""
 
     def __init__(self, arch: str = "sm_90a"):
         self.arch = arch
         self.machine = architecture(arch)
-        # how the last launch was divided between cores
+        # how the last launch was divided over processes
         self.division = Division()
         self._reset()
 
     def _new_memory(self) -> tuple[Arena, Allocation]:
-        """Global memory, and in it room for the parameters of a kernel."""
+        """Global memory, with space for the parameters of a kernel."""
         arena = Arena(self.machine.memory_bytes)
         return arena, arena.allocate(PARAMETER_BYTES, "kernel parameters", "param")
 
     def _reset(self) -> None:
         self._arena, self._parameters = self._new_memory()
-        # what each allocation was made as, to give outputs their shape
+        # shape and type of each allocation, for outputs
         self._arrays: dict[int, _Made] = {}
-        # copies of arrays that the last launch gave back, as long as anybody has them
+        # copies of arrays that the last launch returned, while they are referenced
         self._copied: WeakValueDictionary[int, Array] = WeakValueDictionary()
         self._programs: dict[tuple[int, bool, bool, bool, bool], tuple[Kernel, Program]] = {}
         self._modules: dict[int, tuple[object, LoadedModule]] = {}
@@ -127,10 +129,10 @@ class EmulatedDevice(Device):
         return f"<EmulatedDevice {self.arch}: {self._arena.live_bytes:,} bytes in use>"
 
     def synchronize(self) -> None:
-        """Nothing to wait for: a launch returns when it has ended."""
+        """No operation: launches are synchronous."""
 
     def close(self) -> None:
-        """Forget all arrays and programs."""
+        """Drop all arrays and programs."""
         self._reset()
 
     def array(self, value: object, name: str = "") -> EmulatedArray:
@@ -141,7 +143,7 @@ class EmulatedDevice(Device):
         return self._made(host.shape, host.dtype, name, host.reshape(-1).view(np.uint8))
 
     def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> EmulatedArray:
-        """An array nobody has written: it holds poison, and reading it is a finding."""
+        """An unwritten array: it contains poison, and reading it is a finding."""
         return self._made(shape_of(shape), dtype_of(dtype), name, None)
 
     def _made(
@@ -161,7 +163,7 @@ class EmulatedDevice(Device):
         swizzle: str = "none",
         **more: Unpack[MapOptions],
     ) -> TensorMap:
-        """A tensor map for bulk copies, checked as the real encoder checks it."""
+        """A tensor map for bulk copies, checked as by the real encoder."""
         return self.encode(describe_tensor_map(array, dims, strides, box, swizzle, **more))
 
     def encode(self, description: TensorMapDescription) -> TensorMap:
@@ -173,7 +175,7 @@ class EmulatedDevice(Device):
         return self._arena.copy(allocation)
 
     def output(self, array: DeviceArray) -> Array:
-        """What an array holds that nobody has changed since the last launch: the launch's own copy, if it has one."""
+        """The content of an array that was not changed since the last launch: the launch's own copy if it has one."""
         if not isinstance(array, EmulatedArray) or array._device is not self:
             return array.numpy()
         array.check_usable()
@@ -181,7 +183,7 @@ class EmulatedDevice(Device):
         return array.numpy() if found is None else found
 
     def release(self, allocation: Allocation) -> None:
-        """End an allocation."""
+        """Free an allocation."""
         self._arena.free(allocation)
         del self._arrays[allocation.offset]
         self._copied.pop(allocation.offset, None)
@@ -209,19 +211,18 @@ class EmulatedDevice(Device):
     ) -> Run:
         """Run `kernel` on every block of `grid` and wait for it.
 
-        `schedule` is "canonical", "eager" (asynchronous operations complete as soon as they begin, not as late as they
-        may), "reversed" or a seed: one legal order of many. `budget.steps` counts instructions as they are run for all
-        lanes together. With `order`, `recording` is the happens-before relation of all accesses (`AccessOrder`), to
-        be compared with that of another run; with `order="conflicts"` it also records what meets at every word of
-        memory. `stop` ends the launch inside the kernel: `views["stopped"]` is what it had there. `taken` gets every
-        value that the kernel names, and those of `checkpoints`, which name them by line for a kernel that does not.
-        With `record`, `recording` is what every warp executed (`LaunchRecording`), if the launch finished: for its
-        time. With `exact`, `wgmma` adds as an H200 does, to the bit, which takes several times as long, and the kernel
-        rounds where the instructions do that ptxas makes of it. Blocks that have nothing in common run in `jobs`
-        processes (0: one for each core), with the same outcome; without it in as many as KERNBENCH_JOBS says, or in
-        one. `division` says what came of that. Of `blocks`, numbers or a text such as "0-3,17", all others are left
-        out, with whatever clusters they belong to: `views["part"]` says so, and arrays that are left unwritten are no
-        finding then.
+        `schedule` is one legal order of many: "canonical", "eager" (asynchronous operations complete as early as
+        possible instead of as late as possible), "reversed" or a seed. `budget.steps` counts instructions, each for all
+        lanes that run it together. With `order`, `recording` is the happens-before relation of all accesses
+        (`AccessOrder`), to be compared with that of another run; "conflicts" adds the conflicts at every word of
+        memory. With `record`, it is what every warp executed (`LaunchRecording`), for timing, if the launch finished.
+        `stop` ends the launch inside the kernel: `views["stopped"]` is the state there. `taken` receives every value
+        that the kernel names, and those that `checkpoints` name by line. With `exact`, `wgmma` accumulates as an H200
+        does, bit-exactly, which takes several times as long, and rounding is that of the instructions that ptxas
+        generates. Independent blocks run in `jobs` processes (0: one for each core), with the same outcome; by default
+        as many as KERNBENCH_JOBS says, or one. `division` says how it was divided. With `blocks`, numbers or a text
+        such as "0-3,17", clusters without one of these are left out: `views["part"]` says so, and unwritten outputs are
+        no finding then.
         """
         _check_asked(order, checks, record, stop is not None or taken is not None, blocks is not None)
         kernel = kernel_of(kernel)
@@ -275,13 +276,13 @@ class EmulatedDevice(Device):
         run = _run_of(launch, checker, status, self._outputs(names))
         if recorder is not None and status is Status.FINISHED:
             run.recording = recorder.recording(setting.grid, setting.block, setting.cluster, setting.dynamic_shared)
-        # values that were taken from inside name their threads when they are asked
+        # values taken from inside name their threads lazily
         if probe is None and naming is None:
             launch.forget()
         return run
 
     def element_types(self, kernel: object) -> dict[str, np.dtype[np.generic]]:
-        """What the kernel takes the elements behind its pointers for, by parameter; those of which it is known."""
+        """The element types that the kernel uses for its pointers, by parameter, if known."""
         kinds = self._program(kernel_of(kernel), False).parameter_types
         return {name: ELEMENT_TYPES[kind] for name, (kind, _) in kinds.items() if kind in ELEMENT_TYPES}
 
@@ -300,7 +301,7 @@ class EmulatedDevice(Device):
         return Setting(*shape, parameters, where, addresses, shared_bytes, chosen, budget or BUDGET, self._launches)
 
     def _pass(self, parameters: bytes) -> None:
-        """Write the parameters where the kernel finds them."""
+        """Write the parameters to the kernel's parameter memory."""
         contents, states = self._arena.contents(self._parameters), self._arena.states(self._parameters)
         if len(parameters) > len(contents):
             raise MisuseError(f"the parameters have {len(parameters)} bytes; a kernel has {len(contents)} at most")
@@ -309,7 +310,7 @@ class EmulatedDevice(Device):
         states[len(parameters) :] = NOTHING
 
     def _aliased(self, kernel: Kernel, given: Sequence[object]) -> bool:
-        """Whether several arguments of Triton's code point to one array: a kernel that works in place."""
+        """Whether several arguments of Triton's code point to one array, as in an in-place kernel."""
         if kernel.module.compiler != "LLVM":
             return False
         sizes = [parameter.size for parameter in kernel.params]
@@ -336,7 +337,7 @@ class EmulatedDevice(Device):
         return known[1]
 
     def most_shared(self, kernel: object) -> int:
-        """Bytes of dynamic shared memory that a launch may have; 0 for a kernel that declares none."""
+        """The most bytes of dynamic shared memory for a launch; 0 for a kernel that declares none."""
         program = self._program(kernel_of(kernel), False)
         uses = any(variable.size is None for variable in program.shared)
         return self.machine.shared_per_block - program.declared_shared if uses else 0
@@ -362,7 +363,7 @@ class EmulatedDevice(Device):
         return arg
 
     def _mapped_names(self, kernel: Kernel, given: Sequence[object]) -> dict[int, str]:
-        """What the arrays behind tensor maps are called: by address, their own name or the parameter's."""
+        """Names of the arrays behind tensor maps: by address, their own name or the parameter's."""
         starts = {array.allocation.address: array for array in self._arrays.values()}
         return {
             arg.description.address: starts[arg.description.address].name or parameter.name
@@ -406,7 +407,7 @@ class EmulatedDevice(Device):
 
 
 def _check_asked(order: bool | str, checks: bool, record: bool, looks_inside: bool, part: bool) -> None:
-    """What cannot be asked of one launch together."""
+    """Raise an error for options that exclude each other."""
     if order not in (False, True, "conflicts"):
         raise MisuseError(f"order={order!r}: True, or 'conflicts' to follow every word")
     if order and not checks:
@@ -420,7 +421,7 @@ def _check_asked(order: bool | str, checks: bool, record: bool, looks_inside: bo
 def _looked_into(
     kernel: Kernel, clustered: bool, stop: Stopper | None, taken: Taken | None, checkpoints: Sequence[PtxCheckpoint]
 ) -> tuple[Program, Probe | None, Naming | None] | None:
-    """A program that can be stopped, or that hands on its values, and who does it; None where nobody looks inside."""
+    """A program that can be stopped or passes on its values, with the object that does it; None without either."""
     if stop is not None and stop.met is None:
         return *_probed(kernel, clustered, stop), None
     if taken is not None:
@@ -430,20 +431,20 @@ def _looked_into(
 
 
 def _probed(kernel: Kernel, clustered: bool, stop: Stopper) -> tuple[Program, Probe]:
-    """A program whose every instruction can be stopped at, and who does it."""
+    """A program that can be stopped at every instruction, with its probe."""
     program, bodies = build(kernel, clustered, probed=True)
     registers = {body.code.name: body.all_registers() for body in bodies}
     return program, Probe(stop, title(kernel.name), program.sites, registers, shared_types(bodies))
 
 
 def _named(kernel: Kernel, clustered: bool, taken: Taken) -> tuple[Program, Naming]:
-    """A program that hands on the values that it names, and to whom."""
+    """A program that passes on the values it names, with their receiver."""
     program, _ = build(kernel, clustered, named=True)
     return program, Naming(taken, f"<ptx {title(kernel.name)}>")
 
 
 def _run_of(launch: Launch, checker: Checks | None, status: Status, outputs: dict[str, Array]) -> Run:
-    """What came of a launch that has ended."""
+    """The run of a launch that has ended."""
     heap = launch.arena.heap
     views: dict[str, object] = {"printf": launch.printed} if launch.printed else {}
     if launch.part is not None:
@@ -466,7 +467,7 @@ def _run_of(launch: Launch, checker: Checks | None, status: Status, outputs: dic
 
 
 def _names(kernel: Kernel, given: Sequence[object]) -> dict[int, str]:
-    """What the arrays that are passed are called: by address, their own name or the parameter's."""
+    """Names of the arrays that are passed: by address, their own name or the parameter's."""
     return {
         arg.address: arg.name or parameter.name
         for parameter, arg in zip(kernel.params, given, strict=True)

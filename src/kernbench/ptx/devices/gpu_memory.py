@@ -1,10 +1,10 @@
-"""Memory of a GPU that holds what another process has at the same addresses, or where that cannot be, elsewhere.
+"""GPU memory with a copy of another process's memory, at the same addresses if possible.
 
-A process that has nothing mapped there may reserve addresses of its choice, and put memory of the GPU behind them: then
-pointers in memory lead where they led. Where the driver refuses, each piece gets an address of the driver's choice, and
-pointers into pieces are changed: every aligned word of eight bytes in memory and parameters whose value is an address
-of a piece is taken for one. What the GPU left is changed back. (Numbers that happen to be such addresses are changed
-and changed back, too; only a kernel that computes with them would notice.)
+A process with nothing mapped there may reserve addresses of its choice and map GPU memory at them: then pointers in
+memory stay valid. If the driver refuses, each piece gets an address of the driver's choice, and pointers into pieces
+are relocated: every aligned 8-byte word in memory and parameters whose value is an address in a piece counts as a
+pointer. The results are relocated back. (Numbers that happen to look like such addresses are changed as well, and
+changed back; only a kernel that computes with them would notice.)
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class _Moves:
-    """Where ranges of addresses have gone: first addresses in rising order, their bytes, and new first addresses."""
+    """A relocation: start addresses in ascending order, their sizes, and new start addresses."""
 
     starts: Array
     sizes: Array
@@ -30,13 +30,13 @@ class _Moves:
 
     @classmethod
     def of(cls, ranges: Iterable[tuple[int, int, int]]) -> "_Moves":
-        """From first addresses, bytes and new first addresses, in any order."""
+        """From (start, size, new start), in any order."""
         rows = sorted(ranges)
         columns = np.array(rows, np.uint64).reshape(len(rows), 3)
         return cls(columns[:, 0], columns[:, 1], columns[:, 2])
 
     def changed(self, data: Array, address: int) -> Array:
-        """Bytes that lie at an address, with the addresses among them changed; the same object where there are none."""
+        """Bytes at an address with relocated pointers; the same object if there are none."""
         first = -address % _WORD
         count = (data.nbytes - first) // _WORD
         if not len(self.starts) or count <= 0:
@@ -57,17 +57,17 @@ class _Moves:
 
 
 class GpuMemory:
-    """Pieces of another process's memory on GPU `index`; `moved` says that they lie at other addresses."""
+    """Pieces of another process's memory on GPU `index`; `moved` says that they are at other addresses."""
 
     def __init__(self, driver: Driver, index: int):
         self._driver, self._index = driver, index
         self.moved = False
-        # what is mapped: first address -> bytes; what was allocated instead: address there -> address here
+        # mapped pages: start address -> bytes; relocated pieces: their address -> address here and bytes
         self._mapped: dict[int, int] = {}
         self._instead: dict[int, tuple[int, int]] = {}
 
     def reserve(self, pieces: Pieces) -> None:
-        """Make room for these pieces: then it is known where they lie."""
+        """Allocate memory for these pieces, which determines their addresses."""
         if not self.moved:
             try:
                 self._map(pieces)
@@ -79,7 +79,7 @@ class GpuMemory:
             self._allocate(pieces)
 
     def put(self, pieces: Pieces) -> None:
-        """Write the bytes of pieces that have room."""
+        """Write the bytes of reserved pieces."""
         moves = self._moves()
         for address, data in pieces:
             if data.nbytes:
@@ -87,7 +87,7 @@ class GpuMemory:
                 self._driver.call("cuMemcpyHtoD", self.here(address), held.ctypes.data, held.nbytes)
 
     def take(self, pieces: Pieces) -> list[tuple[int, Array]]:
-        """The bytes that the GPU has now where these pieces lie, with pointers as they are there."""
+        """The current bytes of these pieces on the GPU, with pointers as there."""
         found = []
         for address, data in pieces:
             out: Array = np.empty(data.nbytes, np.uint8)
@@ -97,12 +97,12 @@ class GpuMemory:
         return found
 
     def back(self, pieces: Pieces) -> list[tuple[int, Array]]:
-        """Bytes that were taken, with pointers as the other process knows them."""
+        """Bytes that were taken, with pointers relocated back."""
         moves = _Moves.of((instead, nbytes, start) for start, (instead, nbytes) in self._instead.items() if nbytes)
         return [(address, moves.changed(data, address)) for address, data in pieces]
 
     def parameters(self, given: Sequence[bytes]) -> list[bytes]:
-        """Parameters in which pointers into pieces lead to where these lie here."""
+        """Parameters with relocated pointers."""
         moves = self._moves()
         return [moves.changed(np.frombuffer(data, np.uint8), 0).tobytes() for data in given]
 
@@ -111,14 +111,14 @@ class GpuMemory:
         return _Moves.of((start, max(nbytes, 1), instead) for start, (instead, nbytes) in ranges)
 
     def here(self, address: int) -> int:
-        """Where an address of the other process lies on this GPU; one that is of no piece stays as it is."""
+        """The address on this GPU of another process's address; unchanged if it is in no piece."""
         for start, (instead, nbytes) in self._instead.items():
             if start <= address < start + max(nbytes, 1):
                 return instead + address - start
         return address
 
     def release(self) -> None:
-        """Give back what was allocated piece by piece; what is mapped stays for the next launch."""
+        """Free relocated pieces; mapped pages are kept for the next launch."""
         for instead, nbytes in self._instead.values():
             if nbytes:
                 self._driver.call("cuMemFree", instead)
@@ -131,7 +131,7 @@ class GpuMemory:
             self._instead[address] = instead, data.nbytes
 
     def _map(self, pieces: Pieces) -> None:
-        """Put memory behind the addresses of all pieces, as far as there is none yet."""
+        """Map memory at the addresses of all pieces, where there is none yet."""
         wanted = self._properties()
         api = self._driver.api
         minimum = api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
@@ -165,7 +165,7 @@ class GpuMemory:
 
 
 def _pages(pieces: Iterable[tuple[int, Array]], unit: int) -> list[int]:
-    """First addresses of all pages that pieces touch, each once."""
+    """The start addresses of all pages that pieces touch, each once."""
     found: dict[int, None] = {}
     for address, data in pieces:
         for page in range(address // unit, -(-(address + max(data.nbytes, 1)) // unit)):

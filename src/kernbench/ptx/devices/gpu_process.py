@@ -1,8 +1,8 @@
-"""A GPU in a process of its own, which gets launches as bytes and gives back what they left.
+"""A GPU in a separate process, which gets launches as bytes and returns their results.
 
-A program under `kernbench exec` finds an emulated driver, and its memory lies at addresses that a GPU's memory is to
-have. The process beside it (`gpu_server`) has NVIDIA's driver and an address space of its own. A kernel that faults
-ends the process, not the program; the next launch gets a new one.
+A program under `kernbench exec` finds an emulated driver, and its memory is at the addresses that the GPU's memory
+should have. The separate process (`gpu_server`) has NVIDIA's driver and its own address space. A kernel that faults
+kills that process, not the program; the next launch starts another one.
 """
 
 import os
@@ -24,21 +24,21 @@ from kernbench.ptx.launching.device_base import Extent
 
 _LENGTH = 8
 _SERVER = "kernbench.ptx.devices.gpu_server"
-# what the driver may take to assemble a kernel, beside the seconds of its launch; and a process to end that is killed,
-# which waits for its GPU
+# seconds the driver may take to compile a kernel, in addition to those of its launch; and seconds for a killed process
+# to end, which waits for its GPU
 _ASSEMBLING, _ENDING = 300.0, 5.0
 
 
 class LaunchFailedError(KernbenchError):
-    """A launch did not run to its end on the GPU, or could not begin."""
+    """A launch did not run to its end on the GPU, or could not start."""
 
 
 @dataclass(frozen=True)
 class BytesLaunch:
-    """A launch as bytes: the PTX and the kernel's name, extents, parameters, and all memory that it may reach.
+    """A launch as bytes: PTX and kernel name, extents, parameters, and all memory it may access.
 
-    `variables` are the module's: name -> address of the piece that holds its value. `rows`, if any, are one more array
-    that the kernel takes as its last parameter.
+    `variables` are the module's: name -> address of the piece with its value. `rows`, if any, are another array, the
+    kernel's last parameter.
     """
 
     text: str
@@ -56,7 +56,7 @@ class BytesLaunch:
 
 @dataclass(frozen=True)
 class BytesLeft:
-    """What a launch left: pieces as they were given, the rows, and whether addresses were others than here."""
+    """The results of a launch: pieces as they were given, the rows, and whether addresses were relocated."""
 
     memory: Pieces
     rows: Array | None
@@ -64,25 +64,25 @@ class BytesLeft:
 
 
 class Failure(NamedTuple):
-    """Why a launch was not run: "unavailable" where there is no GPU, and in words."""
+    """Why a launch was not run: "unavailable" if there is no GPU, and a message."""
 
     kind: str
     text: str
 
 
 class GpuProcess:
-    """The other end: starts the process when it is first needed, and again after a launch that lost the GPU."""
+    """The client: starts the process on first use, and again after a launch that lost the GPU."""
 
     name = "the GPU"
 
     def __init__(self, environment: Mapping[str, str]):
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
-        # a child that was forked has a process of its own
+        # a forked child has its own process
         self._owner = 0
 
     def run(self, launch: BytesLaunch) -> BytesLeft:
-        """Run a launch; raises `LaunchFailedError`, or `CudaUnavailableError` where there is no GPU."""
+        """Run a launch; raises `LaunchFailedError`, or `CudaUnavailableError` if there is no GPU."""
         process = self._started()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -99,7 +99,7 @@ class GpuProcess:
             self.close()
             raise LaunchFailedError("the process of the GPU ended in the midst of a launch") from None
         except BaseException:
-            # an interrupt: the answer would be taken for that to the next launch
+            # an interrupt: the answer would be taken for that of the next launch
             self.close()
             raise
         if isinstance(answer, BytesLeft):
@@ -110,16 +110,16 @@ class GpuProcess:
         raise CudaUnavailableError(text) if kind == "unavailable" else LaunchFailedError(text)
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process."""
         if self._process is not None:
             process, self._process = self._process, None
             for stream in (process.stdin, process.stdout):
-                # a process that has ended takes nothing any more
+                # an ended process reads nothing any more
                 with suppress(OSError):
                     if stream is not None:
                         stream.close()
             process.kill()
-            # one that the driver holds back ends when it can; nobody waits for it
+            # a process that the driver blocks ends when it can; nobody waits for it
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_ENDING)
 
@@ -138,25 +138,25 @@ class GpuProcess:
 
 
 def _answers(stream: IO[bytes], seconds: float) -> bool:
-    """Whether something comes, or the stream is closed, within some seconds; nothing of it may be read ahead."""
+    """Whether the stream has data, or is closed, within some seconds; it must not be read ahead."""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         return bool(selector.select(seconds))
 
 
 def send(stream: IO[bytes], value: object) -> None:
-    """Write a value to the other end."""
+    """Send a value to the other end."""
     data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     stream.write(len(data).to_bytes(_LENGTH, "little") + data)
     stream.flush()
 
 
 def receive(stream: IO[bytes]) -> object:
-    """Read a value of the other end; EOFError where that was closed."""
+    """Receive a value; EOFError if the stream was closed."""
     head = stream.read(_LENGTH)
     if len(head) < _LENGTH:
         raise EOFError
     data = stream.read(int.from_bytes(head, "little"))
-    # from a process that we started, or that started us
+    # from a process that we started, or our parent
     received: object = pickle.loads(data)
     return received

@@ -1,4 +1,4 @@
-"""The process that has the GPU: it takes launches as bytes from the process that started it."""
+"""The process with the GPU: it takes launches as bytes from its parent."""
 
 import os
 import sys
@@ -25,10 +25,10 @@ from kernbench.safety.budget import Budget
 
 
 class BytesDevice(CudaDevice):
-    """A GPU that takes parameters as bytes, and values of a module's variables."""
+    """A GPU that takes parameters as bytes, and values of module variables."""
 
     def memory(self) -> GpuMemory:
-        """Memory of its own for pieces of another process."""
+        """GPU memory for pieces of another process."""
         self._use()
         return GpuMemory(self._driver, self.index)
 
@@ -57,7 +57,7 @@ class BytesDevice(CudaDevice):
         return Run({}, [], (), Status.FINISHED)
 
     def variables(self, kernel: Kernel, values: Mapping[str, Array]) -> dict[str, Array]:
-        """What variables of a kernel's module hold; those that the driver does not name as they were given."""
+        """The values of a module's variables; for variables unknown to the driver, the given ones."""
         found: dict[str, Array] = {}
         for name, given in values.items():
             address, nbytes = self._variable(kernel, name)
@@ -68,13 +68,13 @@ class BytesDevice(CudaDevice):
         return found
 
     def _variable(self, kernel: Kernel, name: str) -> tuple[int, int]:
-        """Address and bytes of a variable; nothing where the driver does not give it a name."""
+        """Address and size of a variable; zeros if the driver does not know its name."""
         code, found = self._driver.attempt("cuModuleGetGlobal", self._modules[kernel.emit()], name.encode())
         return (int(found[0]), int(found[1])) if code == "CUDA_SUCCESS" else (0, 0)
 
 
 class Launcher:
-    """Runs launches that come as bytes on a GPU."""
+    """Runs launches given as bytes on a GPU."""
 
     def __init__(self, device: BytesDevice):
         self._device = device
@@ -103,7 +103,7 @@ class Launcher:
         return BytesLeft(left, None if rows is None else rows.numpy(), self._memory.moved)
 
     def _with_maps(self, pieces: Pieces) -> tuple[Pieces, dict[int, dict[int, tuple[bytes, bytes]]]]:
-        """Pieces in which tensor maps of the emulator are the hardware's; where they are, before and after."""
+        """Pieces with the emulator's tensor maps encoded for the hardware; and where they are, before and after."""
         held: list[tuple[int, Array]] = []
         found: dict[int, dict[int, tuple[bytes, bytes]]] = {}
         for address, data in pieces:
@@ -120,7 +120,7 @@ class Launcher:
         return held, found
 
     def _encoded(self, data: bytes) -> bytes:
-        """A tensor map of the emulator in the hardware's bits; other parameters as they are."""
+        """A tensor map of the emulator in the hardware's encoding; other parameters are unchanged."""
         if len(data) != TENSOR_MAP_BYTES or not tensor_maps.maps_in(np.frombuffer(data, np.uint8)):
             return data
         described = tensor_maps.decode(data)
@@ -158,8 +158,8 @@ def serve(source: IO[bytes], target: IO[bytes]) -> None:
 
 
 def main() -> None:
-    """`python -m kernbench.ptx.devices.gpu_server`: launches come in, and answers go out."""
-    # what kernels print goes to standard error: standard output is for answers
+    """`python -m kernbench.ptx.devices.gpu_server`: reads launches, and writes answers."""
+    # output of kernels goes to stderr: stdout is for answers
     target = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.stdin.buffer, target)

@@ -1,4 +1,4 @@
-"""A device as a bench sees it: arrays, and launches that are remembered, on the emulator or on a real GPU."""
+"""A device for benches: arrays, and launches that are remembered, on the emulator or on a real GPU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,9 +22,8 @@ _REPETITIONS = 20
 class Host:
     """Launches kernels on `device`, "emulator" or "cuda".
 
-    `schedule` and `budget` hold for every launch. `launches` has the Run of each launch, in order; what
-    they counted together is in `totals()`. `machine` is the GPU that launches on the emulator are timed for, if
-    `records`.
+    `schedule` and `budget` apply to every launch. `launches` has the Run of each launch, in order; `totals()` are their
+    combined metrics. `machine` is the GPU for which launches on the emulator are timed, if `records` is set.
     """
 
     def __init__(
@@ -37,21 +36,21 @@ class Host:
         self.schedule: str | int = "canonical"
         self.budget = budget or Budget(steps=50_000_000, seconds=600.0)
         self.machine = machine
-        # whether launches on the emulator are recorded, for their time
+        # whether launches on the emulator are recorded for timing
         self.records = False
-        # whether the emulator adds in wgmma as an H200 does
+        # whether the emulator's wgmma accumulates as an H200 does
         self.exact = False
         # the blocks of each grid that are run, if not all
         self.blocks: tuple[int, ...] | None = None
-        # set to stop a launch inside a kernel
+        # if set, stops a launch inside a kernel
         self.stop: Stopper | None = None
-        # who takes the values that kernels name
+        # receives the values that kernels name
         self.checkpoints: Taken | None = None
         self.launches: list[Run] = []
 
     @property
     def shapes_only(self) -> bool:
-        """A kernel's branches and addresses are data: there is no run without them."""
+        """Always false: branches and addresses of a kernel depend on data."""
         return False
 
     @shapes_only.setter
@@ -65,7 +64,7 @@ class Host:
         return made
 
     def empty(self, shape: Sizes, dtype: object = "f32", name: str = "") -> DeviceArray:
-        """An array to be written."""
+        """An array for an output."""
         made: DeviceArray = self.device.empty(shape, storage_type(dtype), name)
         return made
 
@@ -78,7 +77,7 @@ class Host:
         swizzle: str = "none",
         **more: Unpack[MapOptions],
     ) -> TensorMap:
-        """A tensor map for bulk copies, an argument of launches."""
+        """A tensor map for bulk copies, to be passed to launches."""
         made: TensorMap = self.device.tensor_map(array, dims, strides, box, swizzle, **more)
         return made
 
@@ -93,9 +92,9 @@ class Host:
         outputs: Sequence[DeviceArray] | None = None,
         **options: Any,
     ) -> Run:
-        """Run a kernel; `outputs` are the arrays to give back by name, without it all that the device knows of.
+        """Run a kernel; `outputs` are the arrays to return by name, by default all that the device knows.
 
-        `options` are those of the device's launch, among them `checkpoints`, values named from outside.
+        `options` are those of the device's launch, such as `checkpoints`, values named from outside.
         """
         settings = self._gpu_settings(options) if self.kind == "cuda" else self._settings(options)
         run: Run = self.device.launch(kernel, grid, block, args, shared_bytes, **settings)
@@ -105,7 +104,7 @@ class Host:
         return run
 
     def _settings(self, options: Mapping[str, object]) -> dict[str, object]:
-        """What a launch on the emulator is given: its own options, and those of all launches."""
+        """Options of a launch on the emulator: its own, and those that apply to all launches."""
         settings = {"schedule": self.schedule, "budget": self.budget, **options}
         if self.stop is not None:
             settings["stop"] = self.stop
@@ -120,7 +119,7 @@ class Host:
         return settings
 
     def _gpu_settings(self, options: Mapping[str, object]) -> dict[str, object]:
-        """The same for a GPU, which runs all of a launch and shows nothing of what is inside."""
+        """Options of a launch on a GPU, which runs whole grids and cannot be looked into."""
         if self.stop is not None:
             raise MisuseError("a launch on real hardware cannot be stopped inside: use the emulator")
         if self.checkpoints is not None:
@@ -132,16 +131,16 @@ class Host:
         return given
 
     def order_observers(self, kernel: object) -> list[str]:
-        """What in a kernel may observe the order in which threads run."""
+        """Instructions of a kernel that may observe the order of threads."""
         return order_observers(kernel_of(kernel))
 
     def totals(self) -> dict[str, object]:
-        """The metrics of all launches, numbers added up."""
+        """The combined metrics of all launches."""
         return joined_metrics([launch.metrics for launch in self.launches])
 
 
 def _open(device: str, arch: str) -> Any:
-    """The device; the real one needs libraries that the emulated one does not."""
+    """Open the device; the real one needs libraries that the emulated one does not."""
     if device == "cuda":
         from kernbench.ptx.devices.cuda_device import CudaDevice
 

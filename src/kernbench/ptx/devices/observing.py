@@ -1,7 +1,7 @@
-"""Where PTX may observe in which order threads run: such a kernel may give other results in another legal order.
+"""Instructions that may observe the order of threads: then another legal order may give other results.
 
-Atomics (sums of floats round differently, tickets differ), strong accesses (a flag is set, or not yet), tests of
-barriers, and registers that hold the time, or where a thread runs.
+These are atomics (float sums round differently, tickets differ), strong accesses (a flag is set, or not yet), barrier
+tests, and special registers with the time, or where a thread runs.
 """
 
 from kernbench.ptx.isa.resolve import resolve
@@ -14,7 +14,7 @@ _REGISTERS = ("%clock", "%globaltimer", "%smid", "%nsmid", "%warpid", "%gridid",
 
 
 def order_observers(kernel: Kernel) -> list[str]:
-    """The instructions of a kernel, and of the functions beside it, that may observe order: 'atom.global.add.f32'."""
+    """The instructions of a kernel, and of its module's functions, that may observe order: 'atom.global.add.f32'."""
     functions = [item for item in kernel.module.items if isinstance(item, Function) and item.kind != "entry"]
     found = [
         instruction.name
@@ -33,7 +33,7 @@ def _reads_order(instruction: Instruction) -> bool:
     try:
         effects = resolve(instruction).effects
     except PtxError:
-        # textures, which are not supported
+        # textures are not supported
         return False
     strong = effects.access in ("load", "store") and not _STRONG.isdisjoint(instruction.modifiers)
     return effects.observes_order or strong

@@ -1,4 +1,4 @@
-"""A kernel that is loaded once and launched many times, at the cost of one call of the driver."""
+"""A kernel that is loaded once and launched many times, at the cost of one driver call."""
 
 import ctypes
 import struct
@@ -9,12 +9,12 @@ from kernbench.ptx.devices.cuda_driver import Driver, Handle
 from kernbench.ptx.launching.device_base import Extent
 from kernbench.ptx.text.module import Parameter
 
-# what `struct` calls a parameter's type; others are bytes
+# `struct` format characters of parameter types; other types are bytes
 _CODES = {"u64": "Q", "s64": "q", "b64": "Q", "u32": "I", "s32": "i", "b32": "I", "f32": "f", "f64": "d"}
 
 
 class PackedValues:
-    """Values of all parameters where the driver reads them. They stay as they are, so that any thread may launch."""
+    """The values of all parameters in the driver's format; immutable, so that any thread may launch."""
 
     def __init__(self, form: struct.Struct, params: Sequence[Parameter], values: Sequence[object]):
         self._buffer = ctypes.create_string_buffer(max(1, form.size))
@@ -29,11 +29,11 @@ class PackedValues:
 
 
 class PreparedLaunch:
-    """A loaded kernel. `launch` puts it on a stream and returns at once: no check, no wait, nothing allocated.
+    """A loaded kernel; `launch` enqueues it on a stream and returns at once, without checks, waits or allocations.
 
-    Values come in the order of the parameters: numbers, addresses as numbers, and the bytes of tensor maps. `pack`
-    makes them ready once for many launches. What is wrong with them shows on the device alone; whoever prepares a
-    launch checks its arguments.
+    Values are in the order of the parameters: numbers, addresses as numbers, and the bytes of tensor maps. `pack`
+    prepares them once for many launches. Wrong values only show on the device; the caller that prepares a launch checks
+    its arguments.
     """
 
     def __init__(self, driver: Driver, function: Handle, params: Sequence[Parameter], block: Extent, shared_bytes: int):
@@ -43,18 +43,18 @@ class PreparedLaunch:
         self._params, self._form = params, packing(params)
 
     def pack(self, *values: object) -> PackedValues:
-        """Values for any number of launches."""
+        """Pack values for any number of launches."""
         return PackedValues(self._form, self._params, values)
 
     def launch(self, grid: Extent, stream: int, packed: PackedValues) -> None:
-        """Queue the kernel on a stream, a handle; the driver copies the values before it returns."""
+        """Enqueue the kernel on a stream (a handle); the driver copies the values before it returns."""
         (status,) = self._launch(self._function, *grid, *self._block, self._shared_bytes, stream, packed.address, 0)
         if status != self._success:
             raise self._driver.error("cuLaunchKernel", status.name)
 
 
 def packing(params: Sequence[Parameter]) -> struct.Struct:
-    """How values become the block of parameters, each at its offset."""
+    """The format of the parameter block, each parameter at its offset."""
     form, end = "<", 0
     for parameter in params:
         form += "x" * (parameter.offset - end)
