@@ -1,1 +1,1 @@
-"""A module against the ISA table, and against what an assembler takes."""
+"""Validates a module against the ISA table and the rules of ptxas."""

@@ -1,4 +1,4 @@
-"""Addresses of instructions: which space an operand names, and what may stand between its brackets."""
+"""Address operands of instructions: their state space, and what is valid between the brackets."""
 
 from kernbench.ptx.isa.forms.form import OperandRule, Resolved
 from kernbench.ptx.text.module import Variable
@@ -11,7 +11,7 @@ _NOT_TENSOR = frozenset(("dst", "mbar"))
 
 
 def space_named(resolved: Resolved, rule: OperandRule) -> str:
-    """The space in which an address operand lies: "global", "shared", ..., "tensor"; "" where it is generic."""
+    """The state space of an address operand: "global", "shared", ..., "tensor"; "" for generic."""
     mods = resolved.mods
     if resolved.effects.acts_on == TENSOR_MEMORY and rule.name not in _NOT_TENSOR:
         return TENSOR
@@ -22,7 +22,7 @@ def space_named(resolved: Resolved, rule: OperandRule) -> str:
 
 
 def variable_problem(resolved: Resolved, rule: OperandRule, variable: Variable, name: str) -> str | None:
-    """Why a variable cannot be this address of the instruction `name`, or None."""
+    """Why a variable is invalid as this address of the instruction `name`, or None."""
     named = space_named(resolved, rule)
     if named == TENSOR:
         return f"{variable.name!r} lies in .{variable.space}, and {name} wants an address of tensor memory there"
@@ -34,7 +34,7 @@ def variable_problem(resolved: Resolved, rule: OperandRule, variable: Variable, 
 
 
 def register_problem(resolved: Resolved, rule: OperandRule, name: str, register: Register, full: int) -> str | None:
-    """Why a register cannot be this address, or None; `full` is the module's address size in bits."""
+    """Why a register is invalid as this address, or None; `full` is the module's address size in bits."""
     kind, bits = TYPES[register.type].kind, TYPES[register.type].bits
     if kind not in "bus" or register.vector > 1:
         return f"{name!r} is .{register.type}, and an address is an integer or bits"
@@ -50,7 +50,7 @@ def register_problem(resolved: Resolved, rule: OperandRule, name: str, register:
 
 
 def number_problem(resolved: Resolved, rule: OperandRule, spelling: str) -> str | None:
-    """Why a number cannot be this address, or None."""
+    """Why a number is invalid as this address, or None."""
     if space_named(resolved, rule) == "local":
         return None
     return f"[{spelling}]: only .local addresses may be plain numbers; move it to a register first"

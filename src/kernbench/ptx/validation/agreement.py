@@ -1,14 +1,14 @@
-"""When a register or literal may stand where an instruction asks for a type: PTX's loose rules."""
+"""Whether a register or literal is compatible with an operand's type: PTX's relaxed type rules."""
 
 from kernbench.ptx.text.module import Float, Integer
 from kernbench.ptx.text.types import TYPES
 
 
 def registers_agree(wanted: str, found: str, wider: bool) -> bool:
-    """May a register of type `found` stand where `wanted` is asked for?
+    """Whether a register of type `found` is valid where `wanted` is expected.
 
-    Untyped bits agree with anything of their width, signed with unsigned; floats and packed types want themselves or
-    bits. Where wider registers are allowed, integers and bits extend; floats only into bits.
+    Untyped bits are compatible with any type of the same width, and signed with unsigned; floats and packed types only
+    with themselves or bits. If wider registers are allowed, integers and bits may be wider; floats only as bits.
     """
     if wanted not in TYPES or found not in TYPES:
         return True
@@ -22,10 +22,10 @@ def registers_agree(wanted: str, found: str, wider: bool) -> bool:
 
 
 def literal_agrees(wanted: str, literal: Integer | Float) -> bool:
-    """May this literal stand where `wanted` is asked for?
+    """Whether a literal is valid where `wanted` is expected.
 
-    Integers for integers, bits and predicates; floats for .f32 and .f64, and for bits of their own width. Half and
-    packed types take no literals.
+    Integers are valid for integers, bits and predicates; floats for .f32 and .f64, and for bits of their own width.
+    Half-precision and packed types take no literals.
     """
     if wanted not in TYPES:
         return True

@@ -1,4 +1,4 @@
-"""A module's head, the names it declares and the directives of its functions, held to what an assembler takes."""
+"""Validates a module's header, its declared names and its functions' directives as ptxas does."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ _MOST_PARAMETER_BYTES = 32764
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A directive of a function's head: where it may stand, how many numbers it takes, and where it exists."""
+    """A directive of a function's header: where it is valid, how many numbers it takes, and which versions have it."""
 
     on: str
     least: int = 0
@@ -40,20 +40,20 @@ _PERFORMANCE = {
     "abi_preserve_control": _Row("func", 1, 1, version=(9, 0), sm=80),
 }
 _LARGEST = (1 << 32) - 1
-# pairs that contradict each other
+# mutually exclusive pairs
 _CONFLICTS = (("maxntid", "reqntid"), ("maxclusterrank", "reqnctapercluster"))
 _NEEDED = {"blocksareclusters": ("reqntid", "reqnctapercluster")}
 
 
 def problem_at(module: Module, line: int, message: str, word: str = "") -> PtxError:
-    """A problem at a line of the module's text, at the first `word` there."""
+    """A problem at a line of the module's text, at the first occurrence of `word`."""
     text = module.line_text(line)
     found = re.search(rf"(?<![\w$%.]){re.escape(word)}(?![\w$])", text) if word else None
     return PtxError(message, line, found.start() + 1 if found else 0, text)
 
 
 def head_problems(module: Module) -> Iterator[PtxError]:
-    """The module's version, target and address size."""
+    """Problems of the module's version, target and address size."""
 
     def problem(directive: str, message: str, word: str) -> PtxError:
         lines = module.source.split("\n") if module.source else []
@@ -89,7 +89,7 @@ def _target_problem(name: str, module: Module) -> str | None:
 
 
 def function_problems(module: Module, function: Function) -> Iterator[PtxError]:
-    """The directives and parameters in the head of one function."""
+    """Problems of the directives and parameters in a function's header."""
     if "extern" in function.linkage and function.body is not None:
         yield problem_at(
             module, function.line, f"{function.name!r} is .extern and has a body; remove one", function.name
@@ -179,7 +179,7 @@ def _entry_parameter_problems(module: Module, function: Function) -> Iterator[Pt
 
 
 def name_problems(module: Module) -> Iterator[PtxError]:
-    """Names that the module declares twice, or in ways that contradict each other."""
+    """Names that the module declares twice, or inconsistently."""
     seen: dict[str, Item] = {}
     for item in module.items:
         if isinstance(item, Directive):
@@ -209,7 +209,7 @@ def _is_definition(item: Function | Variable | Directive) -> bool:
 
 
 def _clash(before: Item, item: Function | Variable) -> str | None:
-    """Why two declarations of one name do not go together, or None."""
+    """Why two declarations of one name are incompatible, or None."""
     for kind, check in _CLASHES:
         if isinstance(before, kind) and isinstance(item, kind):
             return check(before, item)

@@ -1,4 +1,4 @@
-"""Names of a module and their scopes: registers with their ranges, variables, labels, functions."""
+"""Names of a module and their scopes: registers and register ranges, variables, labels, functions."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ Declared = Register | Variable | Label | Function
 
 @dataclass(slots=True)
 class Scope:
-    """The names of one block; `parent` is the block around it."""
+    """The names of one block; `parent` is the enclosing scope."""
 
     parent: "Scope | None" = None
     names: dict[str, Declared] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Scope:
     _found: dict[str, Declared | None] = field(default_factory=dict)
 
     def find(self, name: str) -> Declared | None:
-        """What a name means here, or None; `%v.x` is the component of a vector register."""
+        """The declaration of a name here, or None; `%v.x` is a component of a vector register."""
         if name in self._found:
             return self._found[name]
         found = self._find(name)
@@ -53,7 +53,7 @@ class Scope:
         return None
 
     def _in_range(self, name: str) -> Register | None:
-        """`%r12` of `%r<20>`; a prefix may itself end with digits, so that every split is tried."""
+        """`%r12` of `%r<20>`; a prefix may itself end with digits, so every split is tried."""
         digits = len(name) - len(name.rstrip("0123456789"))
         for length in range(1, min(digits, 7) + 1):
             number = name[-length:]
@@ -65,7 +65,7 @@ class Scope:
         return None
 
     def declare(self, name: str, what: Declared) -> bool:
-        """Add a name; False where the block has it already."""
+        """Declare a name; False if the block already has it."""
         if name in self.names:
             return False
         self.names[name] = what
@@ -73,7 +73,7 @@ class Scope:
 
 
 def module_scope(module: Module) -> Scope:
-    """Variables and functions of the module; definitions win over declarations."""
+    """Variables and functions of the module; definitions take precedence over declarations."""
     scope = Scope()
     scope.names.update(module.variables)
     scope.names.update(module.functions)
@@ -90,7 +90,7 @@ def function_scope(function: Function, parent: Scope) -> Scope:
 
 
 def block_scope(block: Block, parent: Scope) -> tuple[Scope, list[tuple[str, Statement]]]:
-    """The names a block declares, and those declared twice with the later declaration."""
+    """The scope of a block, and names declared twice, each with the later declaration."""
     scope = Scope(parent)
     twice: list[tuple[str, Statement]] = []
     for statement in block.statements:

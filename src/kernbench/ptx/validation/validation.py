@@ -1,4 +1,4 @@
-"""A module against the ISA table: instructions, operands, names, versions and calls."""
+"""Validates a module against the ISA table: instructions, operands, names, versions and calls."""
 
 from collections.abc import Callable, Iterator
 from weakref import WeakValueDictionary
@@ -43,12 +43,12 @@ from kernbench.ptx.validation.variables import (
     shared_problems,
 )
 
-# modules without a problem by identity; they never change, and a builder checks what a device is then given
+# valid modules by id; modules are immutable, and a device receives what a builder has already validated
 _VALID: WeakValueDictionary[int, Module] = WeakValueDictionary()
 
 
 def validate(module: Module) -> None:
-    """Raise the first problem of a module as `PtxError`, with its line, column and text."""
+    """Raise the first problem of a module as a `PtxError`, with its line, column and text."""
     if _VALID.get(id(module)) is module:
         return
     for problem in problems(module):
@@ -57,7 +57,7 @@ def validate(module: Module) -> None:
 
 
 def problems(module: Module) -> Iterator[PtxError]:
-    """Everything that is wrong with a module, in the order of its text."""
+    """All problems of a module, in textual order."""
     yield from head_problems(module)
     yield from name_problems(module)
     yield from module_variable_problems(module)
@@ -102,7 +102,7 @@ class _Checker:
         return PtxError(message, line, 0, self.module.line_text(line))
 
     def _with_line(self, problem: PtxError) -> PtxError:
-        """The problem with the line as it stands in the module's text, where there is one."""
+        """The problem with the source line from the module's text, if there is one."""
         text = self.module.line_text(problem.line)
         return PtxError(problem.message, problem.line, problem.column, text) if text else problem
 
@@ -139,7 +139,7 @@ class _OperandChecker:
         return PtxError(message, at.line, at.column, instruction_text(at))
 
     def availability(self) -> None:
-        """The module's version and target must have the instruction."""
+        """Check that the module's version and target have the instruction."""
         form, name = self.resolved.form, self.instruction.name
         operands = zip(self.resolved.rules, self.instruction.operands, strict=True)
         first = since(self.resolved, (rule.name for rule, one in operands if self._is_either(rule, one)))
@@ -152,7 +152,7 @@ class _OperandChecker:
             raise self._problem(f"{name} needs {wanted}, and the module's target is {self.module.arch}")
 
     def operand(self, operand: Operand, rule: OperandRule) -> None:
-        """One operand against its rule."""
+        """Check one operand against its rule."""
         _BY_KIND[type(operand)](self, operand, rule)
 
     def _name(self, operand: Name, rule: OperandRule) -> None:
@@ -179,7 +179,7 @@ class _OperandChecker:
             self._refuse(variable_problem(self.resolved, rule, found, self.instruction.name))
 
     def _is_either(self, rule: OperandRule, operand: Operand) -> bool:
-        """Whether a predicate stands where a value could."""
+        """Whether a predicate is given where a value is also possible."""
         if rule.shape != EITHER or not isinstance(operand, (Name, Not)):
             return False
         found = self.scope.find(operand.text) if isinstance(operand, Name) else None
@@ -229,7 +229,7 @@ class _OperandChecker:
             raise self._problem(f"{self.instruction.name} wants a vector of {length} in braces, not {name!r}")
 
     def register(self, name: str, wanted: str, wider: bool) -> None:
-        """A register that must be declared with a type that agrees."""
+        """Check that a register is declared with a compatible type."""
         found = self.scope.find(name)
         if found is None:
             raise self._problem(f"{name!r} is not declared in this block or around it")
@@ -313,7 +313,7 @@ class _OperandChecker:
                 raise self._problem(f"{item.text!r} is not declared in this block or around it")
 
     def call(self) -> None:
-        """Arguments and results against the function's signature, or the prototype of an indirect call."""
+        """Check arguments and results against the function's signature, or the prototype of an indirect call."""
         parts = dict(zip((rule.name for rule in self.resolved.rules), self.instruction.operands, strict=True))
         signature = self._signature(parts)
         if signature is None:

@@ -1,4 +1,4 @@
-"""Variables of a module or a block, held to what an assembler takes: spaces, types, sizes and initial values."""
+"""Validates variables of a module or a block as ptxas does: spaces, types, sizes and initial values."""
 
 from collections.abc import Iterator, Mapping
 
@@ -27,7 +27,7 @@ _OPAQUE = frozenset(("texref", "samplerref", "surfref"))
 
 
 def module_variable_problems(module: Module) -> Iterator[PtxError]:
-    """Variables of the module."""
+    """Problems of the module's variables."""
     constant, seen = 0, dict[str, Function | Variable]()
     for variable in (item for item in module.items if not isinstance(item, Directive)):
         seen.setdefault(variable.name, variable)
@@ -43,13 +43,13 @@ def module_variable_problems(module: Module) -> Iterator[PtxError]:
 
 
 def block_variable_problems(module: Module, variable: Variable) -> Iterator[PtxError]:
-    """A variable of a function's block."""
+    """Problems of a variable in a function's block."""
     for message in (*_block_messages(variable), *_messages(variable)):
         yield problem_at(module, variable.line, message, variable.name)
 
 
 def register_problems(module: Module, registers: Registers) -> Iterator[PtxError]:
-    """Registers of a block."""
+    """Problems of a block's registers."""
     if (message := _vector_message(registers.type, registers.vector)) is not None:
         yield problem_at(module, registers.line, message, f".{registers.type}")
 
@@ -106,7 +106,7 @@ def _initial_messages(variable: Variable) -> Iterator[str]:
 
 
 def _value_message(variable: Variable, value: object, shape: list[int | None]) -> str | None:
-    """The first value of an initialiser that does not fit, in words."""
+    """A message on the first value of an initialiser that does not fit."""
     items = value if isinstance(value, tuple) else None
     if (items is not None) != bool(shape):
         what = "takes a list in braces" if shape else "takes one value, not a list"
@@ -134,7 +134,7 @@ def _scalar_message(variable: Variable, value: object) -> str | None:
 
 
 def _address_messages(variable: Variable, seen: Mapping[str, Function | Variable]) -> Iterator[str]:
-    """Names in an initial value must stand before it, and have an address that is known then."""
+    """Messages on names in an initial value: they must be declared before it, and have a known address."""
     for name in names_in(variable.initial):
         found = seen.get(name)
         if found is None:
@@ -144,7 +144,7 @@ def _address_messages(variable: Variable, seen: Mapping[str, Function | Variable
 
 
 def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
-    """Shared variables that a kernel declares or names, against what a block of the target can have."""
+    """Check a kernel's shared variables against the limit of the target."""
     most = next((size for first, size in _SHARED_BYTES if target_number(module.arch) >= first), 0)
     if kernel.body is None or not most:
         return
@@ -163,5 +163,5 @@ def shared_problems(module: Module, kernel: Function) -> Iterator[PtxError]:
             return
 
 
-# from which target on, how many bytes of shared variables a kernel may have; before, 48 KiB
+# limit of shared variables of a kernel in bytes, by the first target
 _SHARED_BYTES = ((120, 99 << 10), (90, 227 << 10), (10, 48 << 10))
