@@ -202,7 +202,15 @@ class Mbarriers:
         slots = self._known(addresses, lanes, site)
         if self._batch.recorder.recording:
             self._batch.recorder.mbarrier(site, slots, lanes, self.phases(slots))
-        self.state[slots[slots >= 0], LIVE] = INVALID
+        ending = slots[slots >= 0]
+        outstanding = self.state[ending, TX]
+        if outstanding.any():
+            late = outstanding != 0
+            first = int(np.argmax(late))
+            self._complain(
+                "awaited", lanes[slots >= 0][late], site, int(ending[first]), None, abs(int(outstanding[first]))
+            )
+        self.state[ending, LIVE] = INVALID
 
     def _known(self, addresses: Array, lanes: Array, site: Site) -> Array:
         """The usable barriers at addresses; reports a finding where there is none."""

@@ -534,6 +534,12 @@ _MISUSES = {
         "{who} uses {name} after mbarrier.inval",
         "invalidate a barrier only when nobody uses it any more",
     ),
+    "awaited": (
+        "mbarrier-misuse",
+        "{who} invalidates {name} in a phase of which {value} bytes are still outstanding: a copy that completes later "
+        "writes into memory that is no mbarrier any more",
+        "wait for the phase before mbarrier.inval",
+    ),
     "twice": (
         "mbarrier-misuse",
         "{who} initialises {name} again without mbarrier.inval",
