@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests import sampled
 from tests.ptx.doors.driver import packed
 
-from kernbench.ptx.doors.driver.images import lz4, zstd
+from kernbench.ptx.doors.driver.images import kept, lz4, zstd
 from kernbench.ptx.doors.driver.images.errors import ImageError
 from kernbench.ptx.doors.driver.images.fatbin import read_fatbins
 from kernbench.ptx.doors.driver.images.images import NoPtxError, texts_of
@@ -195,6 +195,38 @@ def test_where_no_cache_can_be_written_texts_are_those_of_the_session(tmp_path, 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     (tmp_path / "scale.ptx").write_text(packed.SCALE)
     assert texts_of(machine_code("scale"), "sm_90a", tmp_path) == [packed.SCALE]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", slice(40), slice(-1), slice(70, None)], ids=str)
+def test_a_damaged_file_of_the_cache_is_not_used(tmp_path, own_cache, damage):
+    code, empty = machine_code("scale"), tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "scale.ptx").write_text(packed.SCALE)
+    assert texts_of(code, "sm_90a", tmp_path) == [packed.SCALE]
+    (file,) = own_cache.glob("*/*")
+    assert texts_of(code, "sm_90a", empty) == [packed.SCALE]
+    file.write_bytes(damage if isinstance(damage, bytes) else file.read_bytes()[damage])
+    with pytest.raises(NoPtxError, match="machine code"):
+        texts_of(code, "sm_90a", empty)
+    # the next session that compiles it writes it again
+    assert texts_of(code, "sm_90a", tmp_path) == [packed.SCALE]
+    assert texts_of(code, "sm_90a", empty) == [packed.SCALE]
+
+
+def test_the_cache_keeps_the_texts_used_last(tmp_path, own_cache, monkeypatch):
+    monkeypatch.setattr(kept, "MOST_TEXTS", 2)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.ptx").write_text(packed.SCALE.replace("scale", name))
+        texts_of(machine_code(name), "sm_90a", tmp_path)
+        if name == "two":
+            texts_of(machine_code("one"), "sm_90a", empty)
+    assert len(list(own_cache.glob("*/*"))) == 2
+    for name in ("one", "three"):
+        assert texts_of(machine_code(name), "sm_90a", empty)
+    with pytest.raises(NoPtxError):
+        texts_of(machine_code("two"), "sm_90a", empty)
 
 
 @settings(max_examples=sampled.examples(25, 50), deadline=None, derandomize=True)

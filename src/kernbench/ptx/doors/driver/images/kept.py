@@ -8,6 +8,7 @@ of the machine code.
 import hashlib
 import os
 import re
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,8 @@ _SECTIONS_AT, _SECTION_COUNT, _NAMES_INDEX = 40, 60, 62
 _SECTION = 64
 _CODE = b".text."
 FOLDER = "CUTE_DSL_DUMP_DIR"
+# cached texts; beyond so many, those not used for the longest time are removed
+MOST_TEXTS = 2000
 
 
 def kernel_names(code: bytes) -> list[str]:
@@ -42,23 +45,55 @@ def _name(names: bytes, start: int) -> bytes:
 def kept_text(code: bytes, folder: Path) -> str | None:
     """The text that machine code was made from: cached by an earlier session, or kept in this one's folder."""
     known = _earlier(code)
-    with suppress(OSError):
-        return known.read_text()
-    found = _newest(code, folder)
+    found = None if known is None else _read(known)
     if found is not None:
+        return found
+    found = _newest(code, folder)
+    if found is not None and known is not None:
         with suppress(OSError):
-            known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # atomically, as other processes may write it too
-            part = known.with_suffix(f".{os.getpid()}")
-            part.write_text(found)
-            part.replace(known)
+            _write(known, found)
     return found
 
 
-def _earlier(code: bytes) -> Path:
-    """The cache file for the text of some machine code, in the user's cache."""
+def _earlier(code: bytes) -> Path | None:
+    """The cache file for the text of some machine code, in the user's cache; None if the user has no such folder."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(home, "kernbench-texts", f"{hashlib.sha256(code).hexdigest()[:40]}.ptx")
+    # not .ptx, as the folder where compilers keep texts may be one above the cache
+    name = f"{hashlib.sha256(code).hexdigest()[:40]}.text"
+    return Path(home, "kernbench-texts", name) if os.path.isabs(home) else None
+
+
+def _read(file: Path) -> str | None:
+    """The text of a cache file, which begins with its hash; None if there is none or it is damaged."""
+    with suppress(OSError):
+        total, _, text = file.read_bytes().partition(b"\n")
+        if total == _hash(text):
+            # files that were not used for the longest time are removed first
+            with suppress(OSError):
+                os.utime(file)
+            return text.decode()
+    return None
+
+
+def _write(file: Path, found: str) -> None:
+    """Write a cache file atomically, as other processes may write it too; then remove those beyond the most."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    text = found.encode()
+    descriptor, part = tempfile.mkstemp(".part", dir=file.parent)
+    try:
+        with open(descriptor, "wb") as stream:
+            stream.write(_hash(text) + b"\n" + text)
+        os.replace(part, file)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    used = sorted((entry.stat().st_mtime_ns, entry.path) for entry in os.scandir(file.parent))
+    for _, path in used[:-MOST_TEXTS]:
+        Path(path).unlink(missing_ok=True)
+
+
+def _hash(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest().encode()
 
 
 def _newest(code: bytes, folder: Path) -> str | None:
