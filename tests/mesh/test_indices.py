@@ -3,17 +3,22 @@
 import json
 import operator
 import pickle
+import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from tests.mesh.both_ways import found, same_commands
 
 from kernbench import mesh
+from kernbench.benches.gqa_attention.attention_cycle_kv import attention_cycle_kv_kernel
 from kernbench.triton_emu.repeating.affine import Affine, Watched
+from kernbench.triton_emu.repeating.asking import function_asks_for_types
 
 X = np.random.default_rng(5).standard_normal((64, 8)).astype(np.float32)
 # as many iterations as are compared, and fewer
 COUNTS = (9, 24)
+THIS = sys.modules[__name__]
 
 
 def launched(use, count, folds, shapes_only):
@@ -86,6 +91,123 @@ def test_a_kernel_may_ask_for_the_type_of_its_index():
     host = mesh.Host("reference", ranks=1)
     run = host.launch(kernel, host.empty((24,), "f32"))
     assert (run.outputs["o"] == 1).all()
+
+
+def told(number):
+    return 1.0 if type(number) is int else 2.0
+
+
+class Told:
+    @staticmethod
+    def of(number):
+        return told(number)
+
+    def again(self, number):
+        return self.of(number)
+
+
+SOME = Told()
+
+
+def made_of(function):
+    def call(number):
+        return function(number)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        told,
+        made_of(told),
+        Told.of,
+        lambda number: Told.of(number),
+        lambda number: THIS.told(number),
+        SOME.again,
+        lambda number: SOME.again(number),
+        lambda number, function=told: function(number),
+    ],
+    ids=[
+        "a function",
+        "a closure",
+        "a method",
+        "a class",
+        "a module",
+        "a method of an object",
+        "an object",
+        "a default",
+    ],
+)
+def test_a_function_that_a_kernel_calls_may_ask_for_the_type_of_its_index(use):
+    def kernel(o_ptr, *, tl):
+        for j in tl.range(24):
+            tl.store(o_ptr + 4 * j, tl.full((1,), use(j)))
+
+    host = mesh.Host("reference", ranks=1)
+    run = host.launch(kernel, host.empty((24,), "f32"))
+    assert (run.outputs["o"] == 1).all()
+
+
+@pytest.mark.parametrize("use", [told, json.dumps], ids=["its type", "a plain number"])
+def test_a_routine_may_ask_for_what_only_a_plain_number_has(use):
+    def kernel(o_ptr, *, tl):
+        def part(tl, at):
+            for k in range(20):
+                tl.store(at + 4 * k, tl.full((1,), 1.0))
+            if use(at) == 2.0:
+                tl.store(at, tl.full((1,), 2.0))
+
+        for n in range(8):
+            tl.routine(part, tl, at=(o_ptr + 80 * n,))
+
+    def launched(folds):
+        host = mesh.Host("reference", ranks=1)
+        host.folds = folds
+        return host.launch(kernel, host.empty((160,), "f32"), shapes_only=True)
+
+    folded, full = launched(True), launched(False)
+    assert full.status == "finished"
+    assert (folded.status, found(folded), folded.metrics) == (full.status, [], full.metrics)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    number: int
+
+
+def test_kernels_that_ask_for_no_types_are_still_folded():
+    def kernel(o_ptr, *, tl):
+        for j in tl.range(24):
+            tl.store(o_ptr + 4 * j, tl.full((1,), float(Frozen(3).number)))
+
+    assert not function_asks_for_types(kernel)
+    assert not function_asks_for_types(attention_cycle_kv_kernel)
+
+
+def test_code_that_calls_itself_is_looked_at_once():
+    def even(number):
+        return number == 0 or odd(number - 1)
+
+    def odd(number):
+        return number != 0 and even(number - 1)
+
+    class Own:
+        def asked(self, number):
+            return super().__hash__() is not None and Own is not number
+
+    class Other(Own):
+        def asked(self, number):
+            return super().asked(number)
+
+    def kernel(o_ptr, *, tl):
+        for j in tl.range(24):
+            assert Other().asked(j)
+            tl.store(o_ptr + 4 * j, tl.full((1,), float(even(j))))
+
+    host = mesh.Host("reference", ranks=1)
+    run = host.launch(kernel, host.empty((24,), "f32"))
+    assert run.outputs["o"].reshape(12, 2).sum(axis=0).tolist() == [12, 0]
 
 
 def test_an_error_that_is_the_kernels_own_is_still_reported():

@@ -19,7 +19,6 @@ import numpy as np
 from kernbench.common.pe_commands import NO_BLOCK, TensorHandle
 from kernbench.triton_emu.repeating.affine import Affine
 from kernbench.triton_emu.repeating.libraries import Held, library_module
-from kernbench.triton_emu.repeating.plain_values import Value, as_value
 from kernbench.triton_emu.repeating.reached_code import (
     BY_C,
     NUMPY_FUNCTION,
@@ -34,7 +33,7 @@ from kernbench.triton_emu.repeating.reached_code import (
     plain_mark,
     reached_from,
 )
-from kernbench.triton_emu.repeating.witness import Witness
+from kernbench.triton_emu.repeating.witness import Value, Witness, as_value
 
 __kernbench_internal__ = True
 

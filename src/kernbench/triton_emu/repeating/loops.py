@@ -24,9 +24,9 @@ from kernbench.result.finding import Place
 from kernbench.triton_emu.pe.port import Passed, Port, Shape
 from kernbench.triton_emu.pe.scratch import ScratchPool
 from kernbench.triton_emu.repeating.affine import Affine, Terms, Watched
+from kernbench.triton_emu.repeating.asking import frame_asks_for_types
 from kernbench.triton_emu.repeating.folding import Boundary, Fold
 from kernbench.triton_emu.repeating.loop_state import UnknownStateError
-from kernbench.triton_emu.repeating.names import asks_for_types
 from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
 
@@ -64,6 +64,15 @@ class Trust:
         self._entries: dict[tuple[CodeType, int], int] = {}
         # in a run with data, loops whose iterations are not alike: comparing them again would not pay
         self.irregular: set[tuple[CodeType, int]] = set()
+        # whether code may ask for the type of its indices
+        self._asking: dict[CodeType, bool] = {}
+
+    def asks_for_types(self, frame: FrameType) -> bool:
+        """Whether the code of a frame may ask for the type of a number."""
+        found = self._asking.get(frame.f_code)
+        if found is None:
+            found = self._asking[frame.f_code] = frame_asks_for_types(frame)
+        return found
 
     def runs_last(self, where: tuple[CodeType, int]) -> bool:
         """Whether the last iteration of a loop that is about to be folded must run."""
@@ -326,7 +335,7 @@ def loop(context: Recorder, indices: range, frame: FrameType) -> Iterable[int]:
     iterations a watched loop in a context that folds, or one that leaves scratch memory as that would; else a range.
     """
     where = frame.f_code, frame.f_lasti
-    if len(indices) < min(FEWEST, FEWEST_LONG) or not _is_for(*where) or asks_for_types(where[0]):
+    if len(indices) < min(FEWEST, FEWEST_LONG) or not _is_for(*where) or context.watch.trust.asks_for_types(frame):
         return indices
     computes = context.folds_values and where not in context.watch.trust.irregular
     return Loop(context, indices, where) if context.folds or computes else _unwatched(context._scratch, indices)

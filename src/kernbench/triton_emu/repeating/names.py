@@ -37,12 +37,6 @@ def globals_in(code: CodeType) -> frozenset[str]:
 
 
 @cache
-def asks_for_types(code: CodeType) -> bool:
-    """Whether it may ask for the type of a number, which an index that stands for one has not."""
-    return "type" in globals_in(code)
-
-
-@cache
 def looks_behind(code: CodeType) -> bool:
     """Whether it may keep state in what objects are made of, as in the name of a function or the flags of an array."""
     stored = {i.argval for part in _parts(code) for i in dis.get_instructions(part) if i.opname in _STORES}

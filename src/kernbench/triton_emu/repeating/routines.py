@@ -14,6 +14,7 @@ from types import CodeType
 from typing import NamedTuple, TypeVar
 
 from kernbench.triton_emu.repeating.affine import Affine, Watched
+from kernbench.triton_emu.repeating.asking import function_asks_for_types
 from kernbench.triton_emu.repeating.loop_state import State, UnknownStateError
 from kernbench.triton_emu.repeating.recorder import Recorder
 from kernbench.triton_emu.repeating.replay import NotAlikeError, UnlikeIterationError
@@ -52,6 +53,15 @@ class Known:
         self.trusted: set[CodeType] = set()
         # what some program watches now: others that come to it meanwhile just run
         self.watched: set[Key] = set()
+        # whether functions may ask for the type of the numbers they are given
+        self._asking: dict[CodeType, bool] = {}
+
+    def asks_for_types(self, function: Callable[..., object], code: CodeType) -> bool:
+        """Whether a function may ask for the type of a number."""
+        found = self._asking.get(code)
+        if found is None:
+            found = self._asking[code] = function_asks_for_types(function)
+        return found
 
     def find(self, keys: Iterable[Key], marks: list[object]) -> Kind | None:
         """The kind of calls that depend on just this."""
@@ -89,7 +99,7 @@ class Routines:
         if not known or not context.folds or context.watch.loops:
             return self._run(function, args, at)
         assert code is not None
-        state = self._state((function, *args))
+        state = None if self.known.asks_for_types(function, code) else self._state((function, *args))
         if state is None:
             self.known.irregular.add(code)
             return self._run(function, args, at)
@@ -158,6 +168,7 @@ class Routines:
         start.effects, watch.logs_all = context._port.effects, True
         context._port.messages = start.messages
         try:
+            watch.gave_indices |= bool(at)
             numbers = [Affine(number, ((one, 1),)) for number, one in zip(at, watched, strict=False)]
             result = self._run(function, args, numbers)
             start.note(context)
