@@ -399,6 +399,14 @@ class Decoding(Closing):
             return [r for r in added if r is not None] if len(added) == len(self.registers_of(0)) else []
         return self.reads if self.effects.forwards else []
 
+    def handed(self) -> list[Register]:
+        """Registers whose values go to other lanes, or into a product; what a matrix product adds stays in its lane."""
+        if self.effects.law != "accumulate":
+            return self.reads
+        own = self.passing()
+        others = [r for index in range(1, len(self.operands)) if index != ADDED for r in self.registers_of(index)]
+        return [register for register in self.reads if register in others or register not in own]
+
     def deciding(self) -> list[Register]:
         """Registers whose value has an effect outside the thread: addresses, stored values, branches."""
         effects = self.effects

@@ -368,3 +368,29 @@ def test_source_lines_on_the_way_are_named_once(half):
         ("stored on the way", 7),
         ("where it is stored", 9),
     ]
+
+
+# what a product adds is memory that nobody wrote in one element of four
+ADDED = """
+  ld.shared.f32 %f3, [%r1];
+  mov.b32 %r5, 0;
+  mov.f32 %f1, 0f00000000;
+  mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f4, %f5, %f6, %f7}, {%r5, %r5}, {@FACTOR}, {%f1, %f1, %f3, %f1};
+  st.global.f32 [%rd5], @STORED;
+"""
+
+
+@pytest.mark.parametrize(
+    ("factor", "stored", "kinds"),
+    [
+        ("%r5", "%f5", []),
+        ("%r5", "%f6", ["uninitialised-read"]),
+        # factors of a product go to other lanes
+        ("%r6", "%f5", ["uninitialised-read"]),
+    ],
+)
+def test_what_a_matrix_product_adds_is_used_where_its_element_is(half, factor, stored, kinds):
+    body = ADDED.replace("@FACTOR", factor).replace("@STORED", stored)
+    found = half.run("  ld.shared.u32 %r6, [%r1];\n" + body)
+    assert [finding.kind for finding in found] == kinds
+    assert half.run("  st.shared.u32 [%r1], %r0;\n  ld.shared.u32 %r6, [%r1];\n" + body) == []

@@ -135,7 +135,7 @@ class _Maker:
         suspects = list(dict.fromkeys((*decoding.deciding(), *stored)))
         inserted = _watches(decoding, begin, suspects, compiled)
         if not effects.computes:
-            handed = dict.fromkeys(r for r in decoding.reads if r not in suspects)
+            handed = dict.fromkeys(r for r in decoding.handed() if r not in suspects)
             inserted += [(begin, hand_on(decoding, register)) for register in handed]
         inserted += _stores(decoding, end, decoding.reads, compiled)
         if decoding.writes and not self._how.catches(decoding):
