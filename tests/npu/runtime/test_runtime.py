@@ -406,6 +406,7 @@ def test_heap_and_dependence_pool_are_rings_too():
         (lambda rt, t: rt.submit(aiv0=copy, block_num=0), "a task has at least one block"),
         (lambda rt, t: rt.submit(aiv0=copy, block_num=1 << 40), "1 lanes has at most 32,767 blocks"),
         (lambda rt, t: rt.submit(aic=copy, aiv=copy, block_num=10923), "3 lanes has at most 10,922 blocks"),
+        (lambda rt, t: rt.submit(aic=copy, aiv=copy, block_num=np.int16(30000)), "3 lanes has at most 10,922 blocks"),
         (lambda rt, t: rt.submit(aiv0=copy, args=[npu.CREATE((-1, 8))]), "a sequence of whole numbers from 0 on"),
         (lambda rt, t: rt.submit(aiv0=copy, predicate=t), "one element of a tensor is wanted"),
         (

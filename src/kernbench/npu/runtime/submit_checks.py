@@ -1,6 +1,7 @@
 """What a submit must be to have a meaning; the rest is refused at the orchestration's line."""
 
 from collections.abc import Callable, Sequence
+from operator import index
 
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.units import AIC
@@ -23,7 +24,8 @@ def check_submit(
         context.fail("misuse", "a task needs a kernel, a function: submit(aic=..., aiv=...)")
     if isinstance(blocks, bool) or not hasattr(blocks, "__index__") or blocks < 1:
         context.fail("misuse", f"block_num {blocks!r}: a task has at least one block")
-    if blocks * len(kernels) > MOST_PARTS:
+    # numbers of NumPy would overflow
+    if index(blocks) * len(kernels) > MOST_PARTS:
         context.fail(
             "misuse",
             f"block_num {blocks:,}: a task with {len(kernels)} lanes has at most {MOST_PARTS // len(kernels):,} blocks",
