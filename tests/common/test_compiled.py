@@ -47,20 +47,24 @@ def test_a_constant_of_another_file_is_not_stale(tmp_path, monkeypatch):
 
 def test_only_the_last_versions_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for number in range(6):
-        old = tmp_path / "kernbench" / f"old{number}"
+    # what other parts of kernbench keep there is no version, however old it is
+    others = ["driver", "cupy", "npu"]
+    versions = [f"{number:016x}" for number in range(6)]
+    for age, name in enumerate([*others, *versions]):
+        old = tmp_path / "kernbench" / name
         old.mkdir(parents=True)
-        os.utime(old, (number, number))
+        os.utime(old, (age, age))
     compiled.folder.cache_clear()
     mine = compiled.folder()
     compiled.folder.cache_clear()
-    assert {path.name for path in (tmp_path / "kernbench").iterdir()} == {"old3", "old4", "old5", Path(mine).name}
+    left = {path.name for path in (tmp_path / "kernbench").iterdir()}
+    assert left == {*others, *versions[3:], Path(mine).name}
 
 
 def test_versions_that_may_be_in_use_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for number in range(6):
-        (tmp_path / "kernbench" / f"other{number}").mkdir(parents=True)
+        (tmp_path / "kernbench" / f"{number:016x}").mkdir(parents=True)
     compiled.folder.cache_clear()
     compiled.folder()
     compiled.folder.cache_clear()

@@ -10,6 +10,7 @@ import gc
 import importlib
 import logging
 import os
+import re
 import shutil
 import sys
 import time
@@ -305,8 +306,12 @@ def _content(path: str) -> str:
 
 
 def _forget(kept: Path, mine: Path) -> None:
-    """Remove older versions, except the last few and those used in the last day."""
-    used = {path: path.stat().st_mtime for path in kept.iterdir() if path.is_dir() and path != mine}
+    """Remove older versions, except the last few and those used in the last day.
+
+    Other caches of kernbench lie in the same folder, under names that are no hash.
+    """
+    versions = (path for path in kept.iterdir() if path.is_dir() and _VERSION.fullmatch(path.name))
+    used = {path: path.stat().st_mtime for path in versions if path != mine}
     for path in sorted(used, key=lambda path: used[path], reverse=True)[_KEPT - 1 :]:
         if used[path] < time.time() - _IN_USE:
             shutil.rmtree(path, ignore_errors=True)

@@ -92,7 +92,8 @@ class TritonDoor:
         programs = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
         # findings name source files, which Triton's cache key leaves out
         self._patches.set(ASTSource, "hash", with_file(ASTSource.hash))
-        self._patches.set(compiler, "get_sass", with_assembler(compiler.get_sass, programs))
+        if hasattr(compiler, "get_sass"):
+            self._patches.set(compiler, "get_sass", with_assembler(compiler.get_sass, programs))
         self._patches.item(backends, "nvidia", Backend(without_assembler(found.compiler), found.driver))
 
 
