@@ -50,6 +50,8 @@ ROOMS = (
 COMPILE, ALWAYS = "KERNBENCH_COMPILE", "always"
 # versions that are always kept, so that two checkouts can be used in turn
 _KEPT = 4
+# the name of a version: the beginning of a hash
+_VERSION = re.compile("[0-9a-f]{16}")
 # seconds: a version used since then may be in use now, and a process whose folder is deleted fails
 _IN_USE = 24 * 3600
 

@@ -1,5 +1,7 @@
 """Images that programs load: containers, what they are packed with, which text is chosen, what is refused and why."""
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -188,6 +190,23 @@ def test_machine_code_that_a_program_keeps_on_disk_has_its_text_in_a_later_sessi
     assert texts_of(machine_code("scale"), "sm_90a", later) == [packed.SCALE]
     other = machine_code("scale") + b"other"
     assert texts_of(other, "sm_90a", later) == [(later / "scale.ptx").read_text()]
+
+
+def test_of_two_texts_of_one_name_none_is_kept_for_later_sessions(tmp_path, own_cache):
+    """Which of them machine code was made from is a guess: later sessions refuse it rather than run another kernel."""
+    first, later = tmp_path / "first", tmp_path / "later"
+    first.mkdir()
+    later.mkdir()
+    for age, text in enumerate((packed.SCALE + "\n", packed.SCALE)):
+        (first / f"{age}.ptx").write_text(text)
+        os.utime(first / f"{age}.ptx", (age, age))
+    assert texts_of(machine_code("scale"), "sm_90a", first) == [packed.SCALE]
+    with pytest.raises(NoPtxError):
+        texts_of(machine_code("scale"), "sm_90a", later)
+    # the same text twice is no guess
+    (first / "0.ptx").write_text(packed.SCALE)
+    assert texts_of(machine_code("scale"), "sm_90a", first) == [packed.SCALE]
+    assert texts_of(machine_code("scale"), "sm_90a", later) == [packed.SCALE]
 
 
 def test_where_no_cache_can_be_written_texts_are_those_of_the_session(tmp_path, monkeypatch):

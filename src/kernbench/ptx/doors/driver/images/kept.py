@@ -48,11 +48,12 @@ def kept_text(code: bytes, folder: Path) -> str | None:
     found = None if known is None else _read(known)
     if found is not None:
         return found
-    found = _newest(code, folder)
-    if found is not None and known is not None:
+    texts = _candidates(code, folder)
+    # of several the newest is most likely the right one, which is not sure enough for later sessions
+    if len(set(texts)) == 1 and known is not None:
         with suppress(OSError):
-            _write(known, found)
-    return found
+            _write(known, texts[0])
+    return texts[0] if texts else None
 
 
 def _earlier(code: bytes) -> Path | None:
@@ -96,12 +97,9 @@ def _hash(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest().encode()
 
 
-def _newest(code: bytes, folder: Path) -> str | None:
-    """The newest text in or below a folder that has all kernels of the machine code."""
+def _candidates(code: bytes, folder: Path) -> list[str]:
+    """The texts in or below a folder that have all kernels of the machine code, the newest first."""
     wanted = [re.compile(rf"\.entry\s+{re.escape(name)}\b") for name in kernel_names(code)]
     files = sorted(folder.rglob("*.ptx"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    for path in files if wanted else ():
-        text = path.read_text(errors="replace").rstrip("\0")
-        if all(pattern.search(text) for pattern in wanted):
-            return text
-    return None
+    texts = (path.read_text(errors="replace").rstrip("\0") for path in (files if wanted else ()))
+    return [text for text in texts if all(pattern.search(text) for pattern in wanted)]
