@@ -58,8 +58,7 @@ def test_staged_blocks_are_timed_by_several_threads_as_by_one(monkeypatch):
 
 
 def _is_the_same_on_threads(monkeypatch, run, chip):
-    if run.safe is not True:
-        pytest.skip("it has no time")
+    assert run.safe, run.findings
     alone = retime(run, chip)
     monkeypatch.setattr(lower, "_LONG", 1)
     monkeypatch.setattr(graph, "_AT_ONCE", 100)
