@@ -107,3 +107,20 @@ def test_the_api_reference_is_current():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     assert tool.TARGET.read_text() == tool.reference(), "run: python tools/api_reference.py"
+
+
+def test_the_index_of_adrs_lists_each_once_in_order_by_its_title():
+    folder = ROOT / "docs" / "adr"
+    pages = sorted(page for page in folder.glob("*.md") if page.name != "README.md")
+    listed = [line for line in (folder / "README.md").read_text().splitlines() if line.startswith("- [")]
+    titles = [page.read_text().partition("\n")[0].removeprefix("# ") for page in pages]
+    assert listed == [f"- [{title}]({page.name})" for title, page in zip(titles, pages, strict=True)]
+
+
+def test_the_navigation_lists_each_page_once():
+    pages = sorted(page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md"))
+    listed = re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2])
+    # the build makes some pages from files beside the folder
+    made = {"index.md", "changelog.md", "contributing.md", "security.md"}
+    assert sorted(set(listed) - made) == pages
+    assert len(listed) == len(set(listed))
