@@ -64,13 +64,24 @@ def run_program(library, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def client(library, tmp_path_factory) -> Path:
-    """A small C program over the driver API."""
+def compiled(library, tmp_path_factory):
+    """Builds a C program of this folder over the driver library."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         pytest.skip("no C compiler")
-    made = tmp_path_factory.mktemp("client") / "client"
-    source = Path(__file__).parent / "client.c"
-    command = [compiler, "-g", "-o", made, source, f"-L{library}", "-l:libcuda.so.1", "-pthread"]
-    subprocess.run([str(word) for word in command], check=True, timeout=900)
-    return made
+
+    def build(name: str, *flags: str) -> Path:
+        made = tmp_path_factory.mktemp(name) / name
+        source = Path(__file__).parent / f"{name}.c"
+        libraries = [f"-L{library}", "-Wl,--no-as-needed", "-l:libcuda.so.1", "-pthread"]
+        command = [compiler, "-g", "-o", made, source, *libraries, *flags]
+        subprocess.run([str(word) for word in command], check=True, timeout=900)
+        return made
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def client(compiled) -> Path:
+    """A small C program over the driver API."""
+    return compiled("client")

@@ -45,7 +45,8 @@ def test_every_function_of_the_driver_can_be_found_by_name():
     table = native("functions.def")
     listed = set(re.findall(r"FORM\(\w+, (\w+)\)", table)) | set(re.findall(r"LATER\(\w+, \d+, (\w+)\)", table))
     defined = set()
-    for file in ("link.c", "device.c", "memory.c", "modules.c", "launch.c", "streams.c", "graphs.c", "names.c"):
+    files_of_it = ["link", "device", "memory", "modules", "launch", "streams", "batches", "graphs", "names"]
+    for file in (f"{name}.c" for name in files_of_it):
         defined |= set(re.findall(r"^EXPORT int (cu\w+)\([^;]*{", native(file), re.MULTILINE))
     assert defined - listed == set()
 

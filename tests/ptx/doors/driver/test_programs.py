@@ -1,7 +1,10 @@
 """Programs over the driver library: what they compute, what is found, and what becomes of those that fork or die."""
 
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -354,3 +357,28 @@ def test_without_exec_the_library_says_what_it_is(client, ptx, library):
     )
     assert done.returncode == 3
     assert "run the program with `kernbench exec -- ...`" in done.stderr
+
+
+# of the runtime that a program is built for: the number of the copy that failed is given back to programs of version 12
+@pytest.mark.parametrize(("version", "failed"), [(13, 77), (12, 1)])
+def test_boxes_are_copied_between_peers_and_in_batches(run_program, compiled, version, failed):
+    result = run_program(compiled("batches", f"-DVERSION={version}", f"-l:libcudart.so.{version}"))
+    assert result.out.splitlines() == [
+        "peers 1 1 1",
+        "refused 101 12 801 1 1 1 0 1 101 1 1 801",
+        "batches 1 1 1 nodes 2 box 5 4 6 kind 4 1",
+        f"refused 1 1 1 1 1 801 1 1 1 1 failed {failed} 1 1 1 1",
+        "operations 5 7 refused 1 1 1 1 1 1",
+        "memory 1 1 pool 110 1 1 1",
+    ], result.err
+    assert result.code == 0
+    assert "kernbench: copies from and to CUDA arrays are not emulated" in result.err
+
+
+def test_without_addresses_for_the_emulated_gpu_it_is_said_why(client, ptx):
+    command = [sys.executable, "-m", "kernbench.cli", "exec", "--", client, ptx]
+    limited = shlex.join(["sh", "-c", f"ulimit -v 7000000 && exec {shlex.join(map(str, command))}"])
+    done = subprocess.run(shlex.split(limited), capture_output=True, text=True, timeout=900, check=False)
+    assert "no GPU can be emulated here" in done.stderr
+    assert "no limit on virtual memory (ulimit -v unlimited)" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -143,8 +143,10 @@ class Allocations:
 
     def _copy(self, words: Words, data: bytes) -> Answer:
         to, to_pitch, to_slice, source, pitch, slice_, width, height, depth, named = words
-        for there in (to, source):
+        for there, layer, row in ((to, to_slice, to_pitch), (source, slice_, pitch)):
             self._check(there, width)
+            # before rows are listed, of which a wrong call may have very many
+            self._check(there + (depth - 1) * layer + (height - 1) * row, width)
         for side, there, where in (("destination", to, named & 3), ("source", source, named >> 2)):
             self._check_kind(side, there, where)
         if not self._memory.holds(to):
@@ -176,6 +178,8 @@ class Allocations:
 
     def _set(self, words: Words, data: bytes) -> Answer:
         address, pitch, width, height = words
+        self._check(address, width)
+        self._check(address + (height - 1) * pitch, width)
         for start, nbytes in _rows(address, pitch, 0, width, height, 1):
             self._check(start, nbytes)
             if self._memory.holds(start):

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from threading import Thread
 
+from kernbench.common.errors import KernbenchError
 from kernbench.ptx.doors.driver.service import DriverService
 from kernbench.ptx.doors.driver.wire import ConnectionEndedError, greet, receive_request, send_answer, send_mapping
 from kernbench.ptx.doors.memory import share_process_memory
@@ -37,6 +38,8 @@ def serve(listener: socket.socket, options: str, folder: Path) -> None:
                 code = 0
             except ConnectionEndedError:
                 code = 0
+            except KernbenchError as problem:
+                print(f"kernbench: no GPU can be emulated here: {problem}", file=sys.stderr)
             finally:
                 sys.stderr.flush()
                 os._exit(code)

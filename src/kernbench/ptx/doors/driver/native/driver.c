@@ -7,6 +7,7 @@
 #include "modules.c"
 #include "launch.c"
 #include "streams.c"
+#include "batches.c"
 #include "graphs.c"
 #include "graph_nodes.c"
 #include "graph_executables.c"

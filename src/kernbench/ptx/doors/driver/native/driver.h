@@ -267,6 +267,7 @@ void show_printf(void);
 
 /* memory.c */
 int reset_memory(void);
+int box_of(Copy *copy, Address dst, size_t dst_pitch, size_t dst_rows, Address src, size_t src_pitch, size_t src_rows, const size_t *extent);
 int copy_line(Address dst, Address src, size_t bytes, int named, void *stream);
 int perform_copy(const Copy *copy);
 int perform_fill(const Fill *fill);

@@ -352,31 +352,6 @@ EXPORT int cuMemcpyPeerAsync(Address dst, void *to, Address src, void *from, siz
   return copy_line(dst, src, n, DEVICE_TO_DEVICE, stream);
 }
 
-/* Many copies, in any order. What they ask for (`kinds` of attributes, `which` copy is the first of each) changes no result. */
-static int batch(const Address *dst, const Address *src, const size_t *bytes, size_t count, const void *attributes,
-                 const size_t *which, size_t kinds, size_t *failed, void *stream) {
-  size_t unused, *at = failed ? failed : &unused;
-  *at = SIZE_MAX;
-  REQUIRE(dst && src && bytes && count && attributes && which && kinds && kinds <= count && !which[0], INVALID_VALUE);
-  for (size_t i = 1; i < kinds; i++) REQUIRE(which[i] > which[i - 1] && which[i] < count, INVALID_VALUE);
-  for (size_t i = 0; i < count; i++) {
-    int status = copy_line(dst[i], src[i], bytes[i], NOT_NAMED, stream);
-    if (status) *at = i;
-    REQUIRE(!status, status);
-  }
-  return SUCCESS;
-}
-
-EXPORT int cuMemcpyBatchAsync_v2(const Address *dst, const Address *src, const size_t *bytes, size_t count, void *attributes,
-                                 size_t *which, size_t kinds, void *stream) {
-  return batch(dst, src, bytes, count, attributes, which, kinds, NULL, stream);
-}
-
-EXPORT int cuMemcpyBatchAsync(const Address *dst, const Address *src, const size_t *bytes, size_t count, void *attributes,
-                              size_t *which, size_t kinds, size_t *failed, void *stream) {
-  return batch(dst, src, bytes, count, attributes, which, kinds, failed, stream);
-}
-
 /* The API's descriptions of copies in two and three dimensions. */
 typedef struct {
   size_t x, y;
@@ -419,30 +394,52 @@ static int no_arrays(void) {
   return NOT_SUPPORTED;
 }
 
+/* Whether a box of extent x, y, z bytes fits into rows of `pitch` bytes and layers of `rows` rows, and into an address space. */
+static int box_fits(size_t pitch, size_t rows, const size_t *extent) {
+  enum { MOST_BITS = 47 };
+  size_t slice, layers, lines, end;
+  if (extent[1] > 1 && pitch < extent[0]) return 0;
+  if (extent[2] > 1 && (rows < extent[1] || pitch < extent[0])) return 0;
+  if (!extent[0] || !extent[1] || !extent[2]) return 1;
+  if (__builtin_mul_overflow(pitch, extent[2] > 1 ? rows : 0, &slice) || __builtin_mul_overflow(slice, extent[2] - 1, &layers)) return 0;
+  if (__builtin_mul_overflow(pitch, extent[1] - 1, &lines) || __builtin_add_overflow(layers, lines, &end)) return 0;
+  return !__builtin_add_overflow(end, extent[0], &end) && !(end >> MOST_BITS);
+}
+
+/* A copy of a box between memory with `rows` rows of `pitch` bytes in each layer. */
+int box_of(Copy *copy, Address dst, size_t dst_pitch, size_t dst_rows, Address src, size_t src_pitch, size_t src_rows, const size_t *extent) {
+  REQUIRE(box_fits(dst_pitch, dst_rows, extent) && box_fits(src_pitch, src_rows, extent), INVALID_VALUE);
+  *copy = (Copy){dst, src, dst_pitch, dst_pitch * dst_rows, src_pitch, src_pitch * src_rows, extent[0], extent[1], extent[2], NOT_NAMED};
+  return SUCCESS;
+}
+
 static int read_2d(const Copy2D *given, Copy *copy) {
   REQUIRE(given, INVALID_VALUE);
   if (given->src.kind == KIND_ARRAY || given->dst.kind == KIND_ARRAY) return no_arrays();
+  const size_t extent[] = {given->width, given->height, 1};
   size_t src_pitch = given->src.pitch ? given->src.pitch : given->width, dst_pitch = given->dst.pitch ? given->dst.pitch : given->width;
   Address src = given->src.kind == KIND_HOST ? (Address)given->src.host : given->src.device;
   Address dst = given->dst.kind == KIND_HOST ? (Address)given->dst.host : given->dst.device;
-  *copy = (Copy){dst + given->dst.y * dst_pitch + given->dst.x, src + given->src.y * src_pitch + given->src.x,
-                 dst_pitch, 0, src_pitch, 0, given->width, given->height, 1, named_by(given->src.kind, given->dst.kind)};
-  return SUCCESS;
+  int status = box_of(copy, dst + given->dst.y * dst_pitch + given->dst.x, dst_pitch, 0, src + given->src.y * src_pitch + given->src.x, src_pitch, 0, extent);
+  if (!status) copy->named = named_by(given->src.kind, given->dst.kind);
+  return status;
 }
 
 int read_3d(const void *description, Copy *copy) {
   const Copy3D *given = description;
   REQUIRE(given, INVALID_VALUE);
   if (given->src.kind == KIND_ARRAY || given->dst.kind == KIND_ARRAY) return no_arrays();
+  const size_t extent[] = {given->width, given->height, given->depth};
   size_t src_pitch = given->src.pitch ? given->src.pitch : given->width, dst_pitch = given->dst.pitch ? given->dst.pitch : given->width;
-  size_t src_slice = src_pitch * (given->src.height ? given->src.height : given->height);
-  size_t dst_slice = dst_pitch * (given->dst.height ? given->dst.height : given->height);
+  size_t src_rows = given->src.height ? given->src.height : given->height, dst_rows = given->dst.height ? given->dst.height : given->height;
   Address src = given->src.kind == KIND_HOST ? (Address)given->src.host : given->src.device;
   Address dst = given->dst.kind == KIND_HOST ? (Address)given->dst.host : given->dst.device;
-  *copy = (Copy){dst + given->dst.z * dst_slice + given->dst.y * dst_pitch + given->dst.x,
-                 src + given->src.z * src_slice + given->src.y * src_pitch + given->src.x,
-                 dst_pitch, dst_slice, src_pitch, src_slice, given->width, given->height, given->depth,
-                 named_by(given->src.kind, given->dst.kind)};
+  Copy made;
+  int status = box_of(&made, dst + (given->dst.z * dst_rows + given->dst.y) * dst_pitch + given->dst.x, dst_pitch, dst_rows,
+                      src + (given->src.z * src_rows + given->src.y) * src_pitch + given->src.x, src_pitch, src_rows, extent);
+  if (status) return status;
+  made.named = named_by(given->src.kind, given->dst.kind);
+  *copy = made;
   return SUCCESS;
 }
 
@@ -452,7 +449,8 @@ void write_3d(const Copy *copy, void *description) {
   out->src.kind = out->dst.kind = 4;
   out->src.device = copy->src, out->dst.device = copy->dst;
   out->src.pitch = copy->src_pitch, out->dst.pitch = copy->dst_pitch;
-  out->src.height = out->dst.height = copy->height;
+  out->src.height = copy->src_pitch ? copy->src_slice / copy->src_pitch : copy->height;
+  out->dst.height = copy->dst_pitch ? copy->dst_slice / copy->dst_pitch : copy->height;
   out->width = copy->width, out->height = copy->height, out->depth = copy->depth;
 }
 
@@ -513,31 +511,51 @@ static Pool default_pool = {.magic = POOL, .kind = DEVICE_MEMORY, .attributes = 
 /* of the host, or managed: the host may touch what comes from it */
 static Pool hosts_pool = {.magic = POOL, .kind = MANAGED_MEMORY, .attributes = {0, 1, 1, 1}};
 
-enum { TYPE_MANAGED = 2, LOCATION_DEVICE = 1 };
+enum { TYPE_PINNED = 1, TYPE_MANAGED = 2, LOCATION_DEVICE = 1 };
 
 static Pool *pool_for(int type, const int *location) { return type == TYPE_MANAGED || (location && *location > LOCATION_DEVICE) ? &hosts_pool : &default_pool; }
 
-EXPORT int cuDeviceGetDefaultMemPool(Pool **pool, int device) {
-  REQUIRE(pool, INVALID_VALUE);
-  REQUIRE(device == 0, INVALID_DEVICE);
-  *pool = &default_pool;
-  return SUCCESS;
-}
+/* those that programs have set in their stead */
+static Pool *devices_set, *hosts_set;
 
-EXPORT int cuDeviceGetMemPool(Pool **pool, int device) { return cuDeviceGetDefaultMemPool(pool, device); }
-EXPORT int cuDeviceSetMemPool(int device, Pool *pool) { return (void)device, IS(pool, POOL) ? SUCCESS : INVALID_VALUE; }
+static int is_pool_type(int type) { return type == TYPE_PINNED || type == TYPE_MANAGED; }
 
-EXPORT int cuMemGetDefaultMemPool(Pool **pool, void *location, int type) {
-  REQUIRE(pool, INVALID_VALUE);
+static Pool **set_for(int type, const int *location) { return pool_for(type, location) == &default_pool ? &devices_set : &hosts_set; }
+
+EXPORT int cuMemGetDefaultMemPool(Pool **pool, const int *location, int type) {
+  REQUIRE(pool && location && is_pool_type(type), INVALID_VALUE);
   *pool = pool_for(type, location);
   return SUCCESS;
 }
 
-EXPORT int cuMemGetMemPool(Pool **pool, void *location, int type) { return cuMemGetDefaultMemPool(pool, location, type); }
+EXPORT int cuMemGetMemPool(Pool **pool, const int *location, int type) {
+  REQUIRE(pool && location && is_pool_type(type), INVALID_VALUE);
+  Pool *set = *set_for(type, location);
+  *pool = IS(set, POOL) ? set : pool_for(type, location);
+  return SUCCESS;
+}
 
-EXPORT int cuMemSetMemPool(void *location, int type, Pool *pool) {
-  (void)location, (void)type;
-  return cuDeviceSetMemPool(0, pool);
+EXPORT int cuMemSetMemPool(const int *location, int type, Pool *pool) {
+  REQUIRE(location && is_pool_type(type) && IS(pool, POOL) && pool->kind == pool_for(type, location)->kind, INVALID_VALUE);
+  *set_for(type, location) = pool;
+  return SUCCESS;
+}
+
+static const int on_device[] = {LOCATION_DEVICE, 0};
+
+EXPORT int cuDeviceGetDefaultMemPool(Pool **pool, int device) {
+  REQUIRE(device == 0, INVALID_DEVICE);
+  return cuMemGetDefaultMemPool(pool, on_device, TYPE_PINNED);
+}
+
+EXPORT int cuDeviceGetMemPool(Pool **pool, int device) {
+  REQUIRE(device == 0, INVALID_DEVICE);
+  return cuMemGetMemPool(pool, on_device, TYPE_PINNED);
+}
+
+EXPORT int cuDeviceSetMemPool(int device, Pool *pool) {
+  REQUIRE(device == 0, INVALID_DEVICE);
+  return cuMemSetMemPool(on_device, TYPE_PINNED, pool);
 }
 
 EXPORT int cuMemPoolCreate(Pool **pool, const void *properties) {

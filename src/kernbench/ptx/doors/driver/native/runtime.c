@@ -4,7 +4,7 @@
 
 #include "driver.h"
 
-enum { INVALID_CONFIGURATION = 9, INVALID_SYMBOL = 13, INVALID_DEVICE_FUNCTION = 98, MISSING_CONFIGURATION = 52 };
+enum { INVALID_CONFIGURATION = 9, INVALID_PITCH = 12, INVALID_SYMBOL = 13, INVALID_DEVICE_FUNCTION = 98, MISSING_CONFIGURATION = 52 };
 
 int runtime_major;
 static _Thread_local int last_error;
@@ -519,16 +519,19 @@ static int row(Address dst, Address src, size_t n, int kind, void *stream) {
 }
 
 static int rows(Address dst, size_t dst_pitch, Address src, size_t src_pitch, size_t width, size_t height, int kind, void *stream) {
-  Copy copy = {dst, src, dst_pitch, 0, src_pitch, 0, width, height, 1, named_by_kind(kind)};
-  REQUIRE(copy.named >= 0, INVALID_DIRECTION);
-  REQUIRE(height < 2 || (width <= dst_pitch && width <= src_pitch), 12);
-  return submit_copy(&copy, stream);
+  Copy copy;
+  const size_t extent[] = {width, height, 1};
+  REQUIRE(named_by_kind(kind) >= 0, INVALID_DIRECTION);
+  REQUIRE(height < 2 || (width <= dst_pitch && width <= src_pitch), INVALID_PITCH);
+  int error = box_of(&copy, dst, dst_pitch, 0, src, src_pitch, 0, extent);
+  if (!error) copy.named = named_by_kind(kind);
+  return error ? error : submit_copy(&copy, stream);
 }
 
 EXPORT int cudaMemcpy(Address dst, Address src, size_t n, int kind) { RUN(now_on_host(row(dst, src, n, kind, NULL))); }
 EXPORT int cudaMemcpyAsync(Address dst, Address src, size_t n, int kind, void *stream) { RUN(row(dst, src, n, kind, stream)); }
-EXPORT int cudaMemcpyPeer(Address dst, int to, Address src, int from, size_t n) { (void)to, (void)from; RUN(now_on_host(row(dst, src, n, BETWEEN, NULL))); }
-EXPORT int cudaMemcpyPeerAsync(Address dst, int to, Address src, int from, size_t n, void *stream) { (void)to, (void)from; RUN(row(dst, src, n, BETWEEN, stream)); }
+EXPORT int cudaMemcpyPeer(Address dst, int to, Address src, int from, size_t n) { RUN(to || from ? INVALID_DEVICE : now_on_host(row(dst, src, n, BETWEEN, NULL))); }
+EXPORT int cudaMemcpyPeerAsync(Address dst, int to, Address src, int from, size_t n, void *stream) { RUN(to || from ? INVALID_DEVICE : row(dst, src, n, BETWEEN, stream)); }
 EXPORT int cudaMemcpy2D(Address dst, size_t dp, Address src, size_t sp, size_t w, size_t h, int kind) { RUN(now_on_host(rows(dst, dp, src, sp, w, h, kind, NULL))); }
 EXPORT int cudaMemcpy2DAsync(Address dst, size_t dp, Address src, size_t sp, size_t w, size_t h, int kind, void *stream) { RUN(rows(dst, dp, src, sp, w, h, kind, stream)); }
 
@@ -544,15 +547,47 @@ typedef struct {
   int kind;
 } Copy3DParameters;
 
+/* Where a side begins, and the rows of its layers. */
+static size_t rows_of(const Side *side, const Extent *extent) { return side->at.height ? side->at.height : extent->height; }
+static Address begin_of(const Side *side, size_t rows) { return side->at.address + (side->z * rows + side->y) * side->at.pitch + side->x; }
+
+static int between_sides(const Side *src, const Side *dst, const Extent *extent, int named, Copy *copy) {
+  if (src->array || dst->array) return no_arrays();
+  size_t from = rows_of(src, extent), to = rows_of(dst, extent);
+  const size_t given[] = {extent->width, extent->height, extent->depth};
+  int several = extent->height > 1 || extent->depth > 1;
+  REQUIRE(!several || (src->at.pitch >= extent->width && dst->at.pitch >= extent->width), INVALID_PITCH);
+  int error = box_of(copy, begin_of(dst, to), dst->at.pitch, to, begin_of(src, from), src->at.pitch, from, given);
+  if (!error) copy->named = named;
+  return error;
+}
+
 static int box(const Copy3DParameters *from, Copy *copy) {
   REQUIRE(from, INVALID_VALUE);
-  if (from->src.array || from->dst.array) return no_arrays();
-  const Side *s = &from->src, *d = &from->dst;
-  size_t src_slice = s->at.pitch * (s->at.height ? s->at.height : from->extent.height), dst_slice = d->at.pitch * (d->at.height ? d->at.height : from->extent.height);
-  *copy = (Copy){d->at.address + d->z * dst_slice + d->y * d->at.pitch + d->x, s->at.address + s->z * src_slice + s->y * s->at.pitch + s->x,
-                 d->at.pitch, dst_slice, s->at.pitch, src_slice, from->extent.width, from->extent.height, from->extent.depth, named_by_kind(from->kind)};
-  return copy->named < 0 ? INVALID_DIRECTION : SUCCESS;
+  int named = named_by_kind(from->kind);
+  REQUIRE(named >= 0, INVALID_DIRECTION);
+  return between_sides(&from->src, &from->dst, &from->extent, named, copy);
 }
+
+/* Copies between devices, of which there is one. */
+typedef struct {
+  Side src;
+  int src_device;
+  Side dst;
+  int dst_device;
+  Extent extent;
+} PeerParameters;
+
+static int copy_peer_box(const PeerParameters *from, void *stream) {
+  Copy copy;
+  REQUIRE(from, INVALID_VALUE);
+  REQUIRE(!from->src_device && !from->dst_device, INVALID_DEVICE);
+  int error = between_sides(&from->src, &from->dst, &from->extent, DEVICE_TO_DEVICE, &copy);
+  return error ? error : submit_copy(&copy, stream);
+}
+
+EXPORT int cudaMemcpy3DPeer(const PeerParameters *from) { RUN(now_on_host(copy_peer_box(from, NULL))); }
+EXPORT int cudaMemcpy3DPeerAsync(const PeerParameters *from, void *stream) { RUN(copy_peer_box(from, stream)); }
 
 static int copy_box(const Copy3DParameters *from, void *stream) {
   Copy copy;
@@ -609,6 +644,9 @@ EXPORT int cudaMemPoolTrimTo(Pool *pool, size_t bytes) { RUN(cuMemPoolTrimTo(poo
 EXPORT int cudaMemPoolSetAttribute(Pool *pool, int attribute, const void *value) { RUN(cuMemPoolSetAttribute(pool, attribute, value)); }
 EXPORT int cudaMemPoolGetAttribute(Pool *pool, int attribute, void *value) { RUN(cuMemPoolGetAttribute(pool, attribute, value)); }
 EXPORT int cudaMemPoolSetAccess(Pool *pool, const void *map, size_t count) { RUN(cuMemPoolSetAccess(pool, map, count)); }
+EXPORT int cudaMemGetDefaultMemPool(Pool **pool, const int *location, int type) { RUN(cuMemGetDefaultMemPool(pool, location, type)); }
+EXPORT int cudaMemGetMemPool(Pool **pool, const int *location, int type) { RUN(cuMemGetMemPool(pool, location, type)); }
+EXPORT int cudaMemSetMemPool(const int *location, int type, Pool *pool) { RUN(cuMemSetMemPool(location, type, pool)); }
 EXPORT int cudaMemPoolGetAccess(int *flags, Pool *pool, void *location) { RUN(cuMemPoolGetAccess(flags, pool, location)); }
 
 /* Streams and events. */

@@ -109,6 +109,19 @@ EXPORT int cudaGraphAddMemcpyNode(Node **node, Graph *graph, Node *const *before
 EXPORT int cudaGraphMemcpyNodeSetParams(Node *node, const Copy3DParameters *from) { RUN(change_box(NULL, node, from)); }
 EXPORT int cudaGraphExecMemcpyNodeSetParams(Executable *executable, Node *node, const Copy3DParameters *from) { RUN(change_box(executable, node, from)); }
 
+static int box_parameters(Node *node, Copy3DParameters *out) {
+  REQUIRE(IS(node, NODE) && node->type == NODE_COPY && out, INVALID_VALUE);
+  const Copy *copy = &node->of.copy;
+  memset(out, 0, sizeof *out);
+  out->src.at = (Pitched){copy->src, copy->src_pitch, copy->width, copy->src_pitch ? copy->src_slice / copy->src_pitch : copy->height};
+  out->dst.at = (Pitched){copy->dst, copy->dst_pitch, copy->width, copy->dst_pitch ? copy->dst_slice / copy->dst_pitch : copy->height};
+  out->extent = (Extent){copy->width, copy->height, copy->depth};
+  for (out->kind = BY_ADDRESS; named_by_kind(out->kind) != copy->named && out->kind > 0;) out->kind--;
+  return SUCCESS;
+}
+
+EXPORT int cudaGraphMemcpyNodeGetParams(Node *node, Copy3DParameters *out) { RUN(box_parameters(node, out)); }
+
 EXPORT int cudaGraphAddMemcpyNode1D(Node **node, Graph *graph, Node *const *before, size_t count, Address dst, Address src, size_t n, int kind) {
   Copy copy = line(dst, src, n, kind);
   RUN(add_copy(node, graph, before, count, &copy));
@@ -145,15 +158,28 @@ EXPORT int cudaGraphMemFreeNodeGetParams(Node *node, Address *out) { RUN(cuGraph
 EXPORT int cudaDeviceGetGraphMemAttribute(int device, int attribute, uint64_t *value) { RUN(cuDeviceGetGraphMemAttribute(device, attribute, value)); }
 EXPORT int cudaDeviceSetGraphMemAttribute(int device, int attribute, const uint64_t *value) { RUN(cuDeviceSetGraphMemAttribute(device, attribute, value)); }
 
-static int add_symbol(Node **node, Graph *graph, Node *const *before, size_t count, const void *symbol, size_t offset, Address other, size_t n, int kind, int wanted) {
+/* A copy to (TO_DEVICE) or from (FROM_DEVICE) a symbol. */
+static int symbol_line(const void *symbol, size_t offset, Address other, size_t n, int kind, int wanted, Copy *copy) {
   Address address;
   size_t bytes;
   int error = symbol_of(symbol, &address, &bytes);
   if (error) return error;
   REQUIRE(offset <= bytes && n <= bytes - offset, INVALID_VALUE);
   REQUIRE(suits_symbol(kind, wanted), INVALID_DIRECTION);
-  Copy copy = wanted == TO_DEVICE ? line(address + offset, other, n, kind) : line(other, address + offset, n, kind);
-  return add_copy(node, graph, before, count, &copy);
+  *copy = wanted == TO_DEVICE ? line(address + offset, other, n, kind) : line(other, address + offset, n, kind);
+  return SUCCESS;
+}
+
+static int add_symbol(Node **node, Graph *graph, Node *const *before, size_t count, const void *symbol, size_t offset, Address other, size_t n, int kind, int wanted) {
+  Copy copy;
+  int error = symbol_line(symbol, offset, other, n, kind, wanted, &copy);
+  return error ? error : add_copy(node, graph, before, count, &copy);
+}
+
+static int change_symbol(Executable *executable, Node *node, const void *symbol, size_t offset, Address other, size_t n, int kind, int wanted) {
+  Copy copy;
+  int error = symbol_line(symbol, offset, other, n, kind, wanted, &copy);
+  return error ? error : change_copy(executable, node, &copy);
 }
 
 EXPORT int cudaGraphAddMemcpyNodeToSymbol(Node **node, Graph *graph, Node *const *before, size_t count, const void *symbol, Address src, size_t n, size_t offset, int kind) {
@@ -163,6 +189,11 @@ EXPORT int cudaGraphAddMemcpyNodeToSymbol(Node **node, Graph *graph, Node *const
 EXPORT int cudaGraphAddMemcpyNodeFromSymbol(Node **node, Graph *graph, Node *const *before, size_t count, Address dst, const void *symbol, size_t n, size_t offset, int kind) {
   RUN(add_symbol(node, graph, before, count, symbol, offset, dst, n, kind, FROM_DEVICE));
 }
+
+EXPORT int cudaGraphMemcpyNodeSetParamsToSymbol(Node *node, const void *symbol, Address src, size_t n, size_t offset, int kind) { RUN(change_symbol(NULL, node, symbol, offset, src, n, kind, TO_DEVICE)); }
+EXPORT int cudaGraphMemcpyNodeSetParamsFromSymbol(Node *node, Address dst, const void *symbol, size_t n, size_t offset, int kind) { RUN(change_symbol(NULL, node, symbol, offset, dst, n, kind, FROM_DEVICE)); }
+EXPORT int cudaGraphExecMemcpyNodeSetParamsToSymbol(Executable *executable, Node *node, const void *symbol, Address src, size_t n, size_t offset, int kind) { RUN(change_symbol(executable, node, symbol, offset, src, n, kind, TO_DEVICE)); }
+EXPORT int cudaGraphExecMemcpyNodeSetParamsFromSymbol(Executable *executable, Node *node, Address dst, const void *symbol, size_t n, size_t offset, int kind) { RUN(change_symbol(executable, node, symbol, offset, dst, n, kind, FROM_DEVICE)); }
 
 /* The general form is the driver's, but for kernels and copies, whose description lies behind its flags. */
 static int add_any(Node **node, Graph *graph, Node *const *before, size_t count, NodeParameters *from) {

@@ -21,8 +21,14 @@ EXPORT int cudaMemcpyBatchAsync(const Address *dst, const Address *src, const si
   RUN(cuMemcpyBatchAsync(dst, src, bytes, count, attributes, which, kinds, last, stream));
 }
 
-/* Where memory is to lie is no matter here. */
-EXPORT int cudaMemPrefetchBatchAsync(Address *places, size_t *bytes, size_t count, void *locations, size_t *which, size_t kinds, uint64_t flags, void *stream) { (void)bytes, (void)flags, (void)stream; RUN(places && count && locations && which && kinds ? SUCCESS : INVALID_VALUE); }
+EXPORT int cudaMemcpy3DBatchAsync(size_t count, const void *list, size_t *failed, uint64_t flags, void *stream) {
+  if (major() >= 13) RUN(cuMemcpy3DBatchAsync_v2(count, list, (uint64_t)failed, (void *)flags));
+  RUN(cuMemcpy3DBatchAsync(count, list, failed, flags, stream));
+}
+
+EXPORT int cudaMemPrefetchBatchAsync(const Address *places, const size_t *bytes, size_t count, const int *locations, const size_t *which, size_t kinds, uint64_t flags, void *stream) { RUN(cuMemPrefetchBatchAsync(places, bytes, count, locations, which, kinds, flags, stream)); }
+EXPORT int cudaMemDiscardBatchAsync(const Address *places, const size_t *bytes, size_t count, uint64_t flags, void *stream) { RUN(cuMemDiscardBatchAsync(places, bytes, count, flags, stream)); }
+EXPORT int cudaMemDiscardAndPrefetchBatchAsync(const Address *places, const size_t *bytes, size_t count, const int *locations, const size_t *which, size_t kinds, uint64_t flags, void *stream) { RUN(cuMemDiscardAndPrefetchBatchAsync(places, bytes, count, locations, which, kinds, flags, stream)); }
 
 /* Names of version 12 for what version 13 has under the plain ones. */
 EXPORT int cudaEventElapsedTime_v2(float *milliseconds, Event *from, Event *to) { return cudaEventElapsedTime(milliseconds, from, to); }

@@ -204,18 +204,21 @@ EXPORT int cuStreamAddCallback(void *handle, void (*function)(void *, int, void 
 }
 
 /* A wait that the memory does not satisfy now would never end: nothing else runs meanwhile. */
-static int wait_for(const void *at, uint64_t value, unsigned flags, size_t bytes) {
+static int wait_for(Address at, uint64_t value, unsigned flags, size_t bytes) {
+  Range range;
+  REQUIRE(at % bytes == 0 && range_of(at, &range) == SUCCESS, INVALID_VALUE);
   uint64_t found = 0, sign = (uint64_t)1 << (8 * bytes - 1);
-  memcpy(&found, ours_at((Address)at), bytes);
+  memcpy(&found, ours_at(at), bytes);
   unsigned kind = flags & 3;
   int met = kind == 0 ? ((found - value) & (sign | (sign - 1))) < sign : kind == 1 ? found == value : kind == 2 ? (found & value) != 0 : ~(found | value) != 0;
-  if (!met) complain("a stream waits for a value at %p that nothing written so far gives: on the emulator, where calls are done one after the other, it would wait for ever", at);
+  if (!met) complain("a stream waits for a value at %#lx that nothing written so far gives: on the emulator, where calls are done one after the other, it would wait for ever", (unsigned long)at);
   return met ? SUCCESS : NOT_READY;
 }
 
 static int write_value(Address at, uint64_t value, unsigned element, void *handle) {
   STREAM_OF(handle, stream);
   (void)stream;
+  REQUIRE(at % element == 0, INVALID_VALUE);
   Fill low = {at, 4, 1, 1, (unsigned)value, 4}, high = {at + 4, 4, 1, 1, (unsigned)(value >> 32), 4};
   int status = submit_fill(&low, handle);
   return status || element == 4 ? status : submit_fill(&high, handle);
@@ -227,13 +230,13 @@ EXPORT int cuStreamWriteValue64_v2(void *s, Address at, uint64_t value, unsigned
 EXPORT int cuStreamWaitValue32_v2(void *s, Address at, uint32_t value, unsigned flags) {
   STREAM_OF(s, stream);
   REQUIRE(!stream->capture, NOT_SUPPORTED);
-  return wait_for((const void *)at, value, flags, 4);
+  return wait_for(at, value, flags, 4);
 }
 
 EXPORT int cuStreamWaitValue64_v2(void *s, Address at, uint64_t value, unsigned flags) {
   STREAM_OF(s, stream);
   REQUIRE(!stream->capture, NOT_SUPPORTED);
-  return wait_for((const void *)at, value, flags, 8);
+  return wait_for(at, value, flags, 8);
 }
 
 EXPORT int cuEventCreate(Event **event, unsigned flags) {
