@@ -1,5 +1,7 @@
 """Undefined-value tracking: which values are undefined, and their origins."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +13,8 @@ from kernbench.ptx.emulator.program.program import Site
 
 # kind of origin: threads have stored different values in one instruction
 CONTESTED = "contested"
+# kinds of origin that are tracked through shuffles and products
+FOLLOWED = frozenset(("shared", "global", "register"))
 # words per page of origins
 _PAGE = 1 << 12
 
@@ -77,6 +81,8 @@ class Definedness:
         self.met = False
         # the undefined bytes of such a load, [positions, bytes], and their origin
         self._loaded: tuple[Array, Origin] | None = None
+        # whether loads are parts of one instruction
+        self._gathering = False
         # the warps that read unwritten tensor memory
         self._empty: list[int] = []
         # lanes that divided by zero
@@ -98,6 +104,35 @@ class Definedness:
         """Take the undefined bytes of the last load."""
         found, self._loaded, self.met = self._loaded, None, False
         return found
+
+    @contextmanager
+    def gathered(self, site: Site, nbytes: int, size: int) -> Iterator[Callable[[int], None]]:
+        """Loads of one instruction inside the block count as one, of `nbytes` bytes at each of `size` positions.
+
+        The function, called after each, says at which byte its result goes into that of the instruction.
+        """
+        undefined: Array | None = None
+        origin: Origin | None = None
+
+        def loaded(first: int) -> None:
+            nonlocal undefined, origin
+            found = self.take_loaded()
+            if found is None:
+                return
+            if undefined is None:
+                undefined = np.zeros((size, nbytes), bool)
+            undefined[:, first : first + found[0].shape[1]] = found[0]
+            if origin is None or found[1].kind == CONTESTED:
+                origin = found[1]
+
+        self._gathering = True
+        try:
+            yield loaded
+        finally:
+            self._gathering = False
+        if undefined is not None and origin is not None:
+            self.meet_unwritten(undefined, origin)
+            self.follow(site)
 
     def meet_empty(self, warps: list[int]) -> None:
         """Warps have loaded unwritten tensor memory."""
@@ -121,7 +156,7 @@ class Definedness:
 
     def follow(self, site: Site) -> None:
         """Switch a block to tracking, if an instruction has produced an undefined value."""
-        if self.met and not self.following:
+        if self.met and not self.following and not self._gathering:
             raise UndefinedLoadError(site.number)
 
     def first_use(self, origin: Origin, site: Site) -> bool:

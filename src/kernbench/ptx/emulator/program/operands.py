@@ -399,6 +399,12 @@ class Decoding(Closing):
             return [r for r in added if r is not None] if len(added) == len(self.registers_of(0)) else []
         return self.reads if self.effects.forwards else []
 
+    def factors(self) -> list[Register]:
+        """Registers of A and B of a matrix product whose rows and columns are tracked."""
+        if self.effects.law != "accumulate" or (self.mod("shape"), self.mod("atype")) == ("m8n8k4", "f16"):
+            return []
+        return [r for index in (1, 2) for r in self.registers_of(index) if r is not None]
+
     def handed(self) -> list[Register]:
         """Registers whose values go to other lanes, or into a product; what a matrix product adds stays in its lane."""
         if self.effects.law != "accumulate":

@@ -13,7 +13,7 @@ Idle = Literal["", "nothing", "time"]
 Access = Literal["", "load", "store", "atomic", "reduction", "tensor load", "tensor store"]
 ActsOn = Literal["", "mbarrier", "tensor memory"]
 Group = Literal["", "lane", "warp", "block"]
-Source = Literal["", "memory", "tensor memory", "division"]
+Source = Literal["", "memory", "rows", "tensor memory", "division"]
 Law = Literal[
     "",
     "copy",
@@ -137,7 +137,8 @@ class Effects:
     # results are made of the operands: undefined operands make them undefined, and a pointer among the operands may be
     # in them; not so of what comes from memory, from other lanes or from a function
     forwards: bool = True
-    # where an undefined result may come from though all operands are defined: "memory", "tensor memory", "division"
+    # where an undefined result may come from though all operands are defined: "memory", "rows" of matrices in memory,
+    # "tensor memory", "division"
     undefined_from: Source = ""
     # copies bytes of memory to memory, and with them whether they are defined
     carries_undefined: bool = False

@@ -7,6 +7,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.analysis.undefined.copying import key_of, whole_of
 from kernbench.ptx.emulator.analysis.undefined.watching import under_guard
+from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows
 from kernbench.ptx.emulator.lanes.flags import COMPUTED
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.observer.definedness import CONTESTED, Origin
@@ -24,12 +25,14 @@ def may_be_undefined(decoding: Decoding, compiled: bool, local: bool) -> bool:
     """Whether an instruction's result may be undefined, and is reported where it has an effect.
 
     This holds for loads of tensor memory, of local memory if the program has any and, in `compiled` code, for all loads
-    and for integer divisions whose divisor is not constant.
+    (of matrices those of 16-bit elements), and for integer divisions whose divisor is not constant.
     """
     source = decoding.effects.undefined_from
     if source == "division":
         # compilers divide speculatively, and do not use the result if the divisor is zero
         return compiled and not decoding.constant_of(2)
+    if source == "rows":
+        return compiled and has_plain_rows(decoding)
     if source != "memory":
         return source == "tensor memory"
     space = decoding.address_space or decoding.mod("space")
@@ -38,7 +41,7 @@ def may_be_undefined(decoding: Decoding, compiled: bool, local: bool) -> bool:
 
 def leaves_at_once(decoding: Decoding) -> bool:
     """Whether the instruction itself leaves the plain steps of its block at an undefined value."""
-    return decoding.effects.undefined_from == "memory"
+    return decoding.effects.undefined_from in ("memory", "rows")
 
 
 def first_step(decoding: Decoding) -> Step:
@@ -67,7 +70,9 @@ def _targets(decoding: Decoding) -> list[tuple[int, Register]]:
 
 def _mark_loaded(decoding: Decoding) -> Mark:
     """Mark undefined bytes of a load's results; without any defined byte a result is undefined as a whole."""
-    nbytes, targets = TYPES[decoding.mod("type")].nbytes, _targets(decoding)
+    # rows of matrices fill words
+    wide = decoding.effects.undefined_from == "rows"
+    nbytes, targets = 4 if wide else TYPES[decoding.mod("type")].nbytes, _targets(decoding)
     weights = (1 << np.arange(nbytes)).astype(np.uint32)
 
     def marks(window: Window, mask: Mask | None) -> None:
@@ -125,6 +130,7 @@ def _mark_divided(decoding: Decoding) -> Mark:
 # by the source of an undefined result
 _KINDS: dict[str, Callable[[Decoding], Mark]] = {
     "memory": _mark_loaded,
+    "rows": _mark_loaded,
     "tensor memory": _mark_tensor,
     "division": _mark_divided,
 }

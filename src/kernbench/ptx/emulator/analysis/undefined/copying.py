@@ -1,7 +1,6 @@
 """Undefined-value tracking through copies: which bytes of a result come from which bytes of a source."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
-from kernbench.ptx.emulator.program.operands import ADDED, Decoding
+from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics.integers.permute import picks
@@ -211,19 +210,8 @@ def _bits_of(window: Window, register: Register | None) -> Array | None:
     return found
 
 
-def _accumulated(decoding: Decoding) -> dict[Key, Bits]:
-    """A matrix product: each element is undefined if its addend in the same lane is."""
-    pairs = zip(decoding.registers_of(0), decoding.registers_of(ADDED), strict=True)
-    return {
-        key_of(target): as_whole(partial(undefined, register=source), target)
-        for target, source in pairs
-        if target is not None and source is not None
-    }
-
-
 # by the data-flow law of an instruction that moves bytes; a function returns None if the mapping is not constant
 _COPYING: dict[str, Callable[[Decoding], dict[Key, Bits] | None]] = {
-    "accumulate": _accumulated,
     "copy": _moved,
     "pack": _packed,
     "unpack": _unpacked,

@@ -15,8 +15,10 @@ from kernbench.ptx.emulator.analysis.undefined.catching import (
     leaves_at_once,
     may_be_undefined,
 )
+from kernbench.ptx.emulator.analysis.undefined.matrices import unwrite_rows
 from kernbench.ptx.emulator.analysis.undefined.watching import hand_on, mark, unwrite, watch
 from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows
 from kernbench.ptx.emulator.program.facts import Undefined
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Watched
@@ -103,7 +105,11 @@ def _watches(decoding: Decoding, begin: int, suspects: list[Register], compiled:
 
 
 def _stores(decoding: Decoding, end: int, registers: list[Register], compiled: bool) -> Inserted:
-    stored = unwrite(decoding, registers, compiled) if decoding.effects.access == "store" else None
+    stored = None
+    if decoding.effects.access == "store":
+        stored = unwrite(decoding, registers, compiled)
+    elif compiled and registers and decoding.effects.event == "matrix store":
+        stored = unwrite_rows(decoding)
     return [] if stored is None else [(end, stored)]
 
 
@@ -134,7 +140,8 @@ class _Maker:
         stored = decoding.reads if effects.access == "tensor store" else []
         suspects = list(dict.fromkeys((*decoding.deciding(), *stored)))
         inserted = _watches(decoding, begin, suspects, compiled)
-        if not effects.computes:
+        # rows of matrices are followed through shared memory
+        if not effects.computes and not (compiled and effects.event == "matrix store" and has_plain_rows(decoding)):
             handed = dict.fromkeys(r for r in decoding.handed() if r not in suspects)
             inserted += [(begin, hand_on(decoding, register)) for register in handed]
         inserted += _stores(decoding, end, decoding.reads, compiled)
@@ -142,7 +149,8 @@ class _Maker:
             # results of shuffles are marked when the lanes exchange values
             got = decoding.first_result() if effects.law == "shuffle" else None
             targets = [register for register in decoding.writes if register != got]
-            inserted.append((begin, mark(decoding, bool(decoding.passing()), targets, True)))
+            passes = bool(decoding.passing() or decoding.factors())
+            inserted.append((begin, mark(decoding, passes, targets, True)))
         return inserted
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.undefined.copying import Bits, as_whole, copies, key_of, undefined, whole_of
+from kernbench.ptx.emulator.analysis.undefined.matrices import product
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
@@ -135,9 +136,11 @@ def _stored_bits(window: Window, register: Register, mask: Mask | None) -> Array
 def hand_on(decoding: Decoding, register: Register) -> Step:
     """Report lanes that pass an undefined value from memory to other lanes, or into a product.
 
-    For shuffled values only contested ones are reported here: others are tracked in the lanes that receive them.
+    Of shuffled values and factors of products only contested ones are reported here: others are tracked in the lanes
+    that receive them.
     """
-    site, followed = decoding.site, decoding.effects.law == "shuffle" and register == decoding.register_at(1)
+    site, shuffled = decoding.site, decoding.effects.law == "shuffle" and register == decoding.register_at(1)
+    followed = shuffled or register in decoding.factors()
 
     def general(window: Window, mask: Mask | None) -> None:
         bad = undefined(window, register)
@@ -155,7 +158,7 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
     Copies and selections keep single bytes. With `joins`, values packed from parts are undefined only if every part is;
     packed conversions always.
     """
-    sources = list(dict.fromkeys(decoding.passing())) if passes else []
+    sources = list(dict.fromkeys((*decoding.passing(), *(decoding.factors() if joins else ())))) if passes else []
     source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
     keys = Registers(source_keys + target_keys)
     # made on first use, which most never have
@@ -183,7 +186,7 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
 
 def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[Key, Bits]:
     """How the bits of each result come from those of the sources."""
-    copied = copies(decoding)
+    copied = product(decoding) if decoding.effects.law == "accumulate" else copies(decoding)
     if copied is not None:
         return copied
     computed = _computed(decoding, sources, joins)

@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
-from kernbench.ptx.emulator.observer.definedness import CONTESTED, Definedness, Origin
+from kernbench.ptx.emulator.observer.definedness import CONTESTED, FOLLOWED, Definedness, Origin
 from kernbench.ptx.emulator.observer.values import Moved, UndefinedObserver
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
@@ -116,18 +116,24 @@ class UndefinedValues(UndefinedObserver):
         if space.name == "global":
             # registers that were never set, or computed values, are reported at the store
             bits = np.where(bits & COMPUTED, np.uint32(0), bits)
+        self.stored_bytes(decoding.site, register, space, offsets + index * nbytes, bits, nbytes)
+
+    def stored_bytes(
+        self, site: Site, register: Register, space: Space, offsets: Array, bits: Array, nbytes: int
+    ) -> None:
+        """Undefined bytes of a register were stored, `nbytes` bytes at each offset."""
         bad = bits[:, None] >> np.arange(nbytes, dtype=np.uint32) & np.uint32(1) != 0
         if not bad.any():
             return
-        spots = (offsets[:, None] + index * nbytes + np.arange(nbytes))[bad]
+        spots = (offsets[:, None] + np.arange(nbytes))[bad]
         space.state[1][spots] &= ~_LOST
         key = (register.bank, register.row)
-        origin = self._definedness.origins.get(key) or Origin(decoding.site, "register", register.name)
-        if len(origin.way) < _LONGEST_WAY and decoding.site not in origin.way and origin.site is not decoding.site:
-            origin = replace(origin, way=(*origin.way, decoding.site))
+        origin = self._definedness.origins.get(key) or Origin(site, "register", register.name)
+        if len(origin.way) < _LONGEST_WAY and site not in origin.way and origin.site is not site:
+            origin = replace(origin, way=(*origin.way, site))
         self._definedness.stored(space.name, spots, origin)
         if space.name == "global":
-            self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
+            self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, site)
 
     def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
         """A copy wrote undefined bytes to offsets of shared memory."""
@@ -160,7 +166,7 @@ class UndefinedValues(UndefinedObserver):
     def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
         """An undefined value goes to other lanes, or into a product; what compilers leave unset may."""
         origin = self._definedness.origins.get(key)
-        reported = _HANDED - _FOLLOWED if followed else _HANDED
+        reported = _HANDED - FOLLOWED if followed else _HANDED
         if origin is not None and origin.kind in reported and self._definedness.first_use(origin, site):
             self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad])
 
@@ -170,7 +176,7 @@ class UndefinedValues(UndefinedObserver):
         Registers that compilers leave unset count as defined there, and so do values from inactive lanes.
         """
         flags, origin = self._definedness.flags, self._definedness.origins.get(source)
-        bits = flags.get(window, source) if origin is not None and origin.kind in _FOLLOWED else None
+        bits = flags.get(window, source) if origin is not None and origin.kind in FOLLOWED else None
         if bits is not None and origin is not None:
             bits = moved(bits)
             bits = np.where(bits == _NOBODYS, np.uint32(0), bits)
@@ -224,8 +230,6 @@ class UndefinedValues(UndefinedObserver):
 # origins at which findings are reported; values from local or tensor memory are reported where they are used
 _BY_ORIGIN = frozenset(("shared", "global", "register", "division", CONTESTED))
 _HANDED = frozenset(("shared", "global", "register", CONTESTED))
-# origins that are tracked through shuffles
-_FOLLOWED = frozenset(("shared", "global", "register"))
 _LONGEST_WAY = 4
 # result of an exchange for an inactive lane
 _NOBODYS = np.uint32(0xFFFFFFFF)

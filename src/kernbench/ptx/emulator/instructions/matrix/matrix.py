@@ -1,6 +1,6 @@
 """Matrix fragments: loads and stores of 8x8 matrices by a warp, transposition, and multiply-accumulate."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -76,7 +76,17 @@ def _sources(count: int, transposed: bool, size: int) -> tuple[Array, Array]:
     return lanes, np.stack([_tile(offsets.astype(np.uint64), size) for _, _, offsets in moves])
 
 
-def _plain_shape(d: Decoding) -> bool:
+def moved_rows(count: int, transposed: bool, base: Array) -> Iterator[tuple[int, int, Array]]:
+    """For each 32-bit register (each half, if transposed): register, half, and the address of each position's part."""
+    givers, offsets = _sources(count, transposed, base.size)
+    seen = -1
+    for (number, _, _), addresses in zip(_moves(count, transposed), base[givers] + offsets, strict=True):
+        yield number, int(number == seen), addresses
+        seen = number
+
+
+def has_plain_rows(d: Decoding) -> bool:
+    """Whether rows have eight elements of 16 bits."""
     return d.mod("shape") == "m8n8" and d.mod("type") == "b16"
 
 
@@ -148,7 +158,7 @@ def _are_loaded(window: Window, base: Array, bank: str, targets: Array, transpos
 
 def load_matrix(d: Decoding) -> Step:
     """ldmatrix: lane 8j + i gives the address of row i of matrix j; each lane receives two elements of a matrix."""
-    if not _plain_shape(d):
+    if not has_plain_rows(d):
         return load_narrow(d)
     index = d.position("p")
     assert index is not None
@@ -156,7 +166,6 @@ def load_matrix(d: Decoding) -> Step:
     d.traffic = ("shared", "read", 4 * len(targets))
     d.report = _rows_report(d, address, space, len(targets))
     transposed, site, count = d.has("trans"), d.site, len(targets)
-    numbers = [number for number, _, _ in _moves(count, transposed)]
     scratch = d.temporary("uint16" if transposed else "uint32")
     bank, rows = d.bank_rows([scratch])
     row = np.array(rows, np.int64)
@@ -170,14 +179,15 @@ def load_matrix(d: Decoding) -> Step:
         base = port.addresses(window, address.slot) + np.uint64(address.offset)
         if plain and mask is None and _are_loaded(window, base, words, to, transposed, site):
             return
-        givers, offsets = _sources(count, transposed, window.size)
         results: dict[int, Array] = {}
-        for number, addresses in zip(numbers, base[givers] + offsets, strict=True):
-            port.load(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
-            found = window.rows[scratch].astype(np.uint32)
-            results[number] = found if number not in results else results[number] | found << np.uint32(16)
-        for number, value in results.items():
-            window.put(targets[number], value, mask)
+        with window.batch.checks.definedness.gathered(site, 4 * count, window.size) as lost:
+            for number, half, addresses in moved_rows(count, transposed, base):
+                port.load(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+                lost(4 * number + 2 * half)
+                found = window.rows[scratch].astype(np.uint32)
+                results[number] = results[number] | found << np.uint32(16) if half else found
+            for number, value in results.items():
+                window.put(targets[number], value, mask)
 
     return action(general)
 
@@ -210,13 +220,12 @@ def store_narrow(d: Decoding) -> Step:
 
 def store_matrix(d: Decoding) -> Step:
     """stmatrix: the inverse of ldmatrix."""
-    if not _plain_shape(d):
+    if not has_plain_rows(d):
         return store_narrow(d)
     (address, space), sources = _located(d, 0), [d.register_slot(slot) for slot in d.sources(1)]
     d.traffic = ("shared", "written", 4 * len(sources))
     d.report = _rows_report(d, address, space, len(sources))
     transposed, site, count = d.has("trans"), d.site, len(sources)
-    numbers = [number for number, _, _ in _moves(count, transposed)]
     # words are stored from their registers, halves from a temporary register
     stored = [d.temporary("uint16")] if transposed else sources
     bank, rows = d.bank_rows(stored)
@@ -226,13 +235,10 @@ def store_matrix(d: Decoding) -> Step:
         whole_warps(window, mask, site)
         port = window.batch.port
         base = port.addresses(window, address.slot) + np.uint64(address.offset)
-        givers, offsets = _sources(count, transposed, window.size)
-        seen: set[int] = set()
-        for number, addresses in zip(numbers, base[givers] + offsets, strict=True):
+        for number, half, addresses in moved_rows(count, transposed, base):
             if transposed:
-                value = window.rows[sources[number]] >> np.uint32(16 if number in seen else 0)
+                value = window.rows[sources[number]] >> np.uint32(16 * half)
                 window.put(stored[0], value.astype(np.uint16), mask)
-                seen.add(number)
             row = row_of[0 if transposed else number]
             port.store(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
 

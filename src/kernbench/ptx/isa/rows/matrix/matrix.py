@@ -10,7 +10,7 @@ does = group.does
 does("mma", Effects(forwards=False, law="accumulate", event="mma"))
 does("mma.sp wmma.mma", Effects(event="mma"))
 does("movmatrix", Effects())
-does("ldmatrix", Effects(reads=True, forwards=False, event="matrix load"))
+does("ldmatrix", Effects(reads=True, forwards=False, undefined_from="rows", event="matrix load"))
 does("wmma.load", Effects(reads=True, event="matrix load"))
 does("stmatrix wmma.store", Effects(writes=True, event="matrix store"))
 

@@ -1,0 +1,129 @@
+"""Undefined-value tracking through fragments of matrices: products of a warp, and stores of 8x8 matrices.
+
+An undefined element of A makes its row of the product undefined, one of B its column.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.analysis.undefined.copying import Bits, key_of, undefined, whole_of
+from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows, moved_rows
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers
+from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.observer.definedness import FOLLOWED
+from kernbench.ptx.emulator.program.operands import ADDED, Decoding
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Window
+from kernbench.ptx.numerics.matrix.layout import accumulator, dimensions, operand_a, operand_b
+
+_A, _B = 1, 2
+_WORD, _HALF = 4, 2
+
+
+def product(decoding: Decoding) -> dict[Key, Bits]:
+    """How the elements of a product follow from the rows of A, the columns of B, and what is added in the same lane."""
+    targets, added = decoding.registers_of(0), decoding.registers_of(ADDED)
+    factors = _Factors(decoding) if decoding.factors() else None
+    return {
+        key_of(target): _element(target, number, added[number] if len(added) == len(targets) else None, factors)
+        for number, target in enumerate(targets)
+        if target is not None
+    }
+
+
+def _element(target: Register, number: int, addend: Register | None, factors: "_Factors | None") -> Bits:
+    whole = whole_of(target)
+
+    def result(window: Window) -> Array | None:
+        lost = None if addend is None else undefined(window, addend)
+        found = None if lost is None else np.where(lost, whole | COMPUTED, np.uint32(0))
+        more = None if factors is None else factors.bits(window, number)
+        return found if more is None else more if found is None else found | more
+
+    return result
+
+
+class _Factors:
+    """The lines of a product that undefined elements of A and B make undefined."""
+
+    def __init__(self, decoding: Decoding):
+        shape, self._m = decoding.mod("shape"), dimensions(decoding.mod("shape"))[0]
+        self._a = _lines(decoding, _A, operand_a(shape, decoding.mod("atype")).rows)
+        self._b = _lines(decoding, _B, operand_b(shape, decoding.mod("btype")).columns)
+        layout = accumulator(shape)
+        # elements of C and D in each register
+        self._count = layout.elements // len(decoding.registers_of(0))
+        self._rows, self._columns = layout.rows.T, layout.columns.T
+        self._nbytes = 2 if self._count > 1 else 0
+
+    def bits(self, window: Window, number: int) -> Array | None:
+        """The undefined bits of a register of the product; None if there are none."""
+        rows, columns = _undefined_lines(window, self._a, self._m), _undefined_lines(window, self._b, 8)
+        if rows is None and columns is None:
+            return None
+        found = np.zeros((window.size // WARP, WARP), np.uint32)
+        for part in range(self._count):
+            element = number * self._count + part
+            lost = np.zeros(found.shape, bool)
+            if rows is not None:
+                lost |= rows[:, self._rows[element]]
+            if columns is not None:
+                lost |= columns[:, self._columns[element]]
+            within = np.uint32(3 << 2 * part if self._nbytes else 0xFF)
+            found |= np.where(lost, within | COMPUTED, np.uint32(0))
+        return found.reshape(-1)
+
+
+def _lines(decoding: Decoding, operand: int, lines: Array) -> list[tuple[Register, Array]]:
+    """The registers of an operand, each with the line (row of A, column of B) of each lane's elements in it."""
+    registers = decoding.registers_of(operand)
+    per = lines.shape[1] // len(registers)
+    return [(r, lines[:, number * per]) for number, r in enumerate(registers) if r is not None]
+
+
+def _undefined_lines(window: Window, registers: list[tuple[Register, Array]], count: int) -> Any:
+    """The lines with undefined elements, [warps, lines]; None if there are none."""
+    found, definedness = None, window.batch.checks.definedness
+    for register, lines in registers:
+        key = key_of(register)
+        origin, bits = definedness.origins.get(key), definedness.flags.get(window, key)
+        # registers that compilers leave unset count as defined, as in shuffles
+        if bits is None or origin is None or origin.kind not in FOLLOWED:
+            continue
+        lost = (bits & whole_of(register) != 0).reshape(-1, WARP)
+        if not lost.any():
+            continue
+        found = np.zeros((len(lost), count), bool) if found is None else found
+        warps, lanes = np.nonzero(lost)
+        found[warps, lines[lanes]] = True
+    return found
+
+
+def unwrite_rows(decoding: Decoding) -> Step | None:
+    """A step after `stmatrix` of 16-bit elements: memory that gets undefined bytes counts as unwritten."""
+    registers, report = decoding.registers_of(1), decoding.report
+    known = Registers(key_of(register) for register in registers if register is not None)
+    if report is None or not known or not has_plain_rows(decoding):
+        return None
+    transposed, nbytes = decoding.has("trans"), _HALF if decoding.has("trans") else _WORD
+
+    def general(window: Window, mask: Mask | None) -> None:
+        flags, port = window.batch.checks.definedness.flags, window.batch.port
+        if not flags.known(window, known):
+            return
+        base = port.addresses(window, report.slot) + np.uint64(report.offset)
+        for number, half, addresses in moved_rows(len(registers), transposed, base):
+            register = registers[number]
+            bits = None if register is None else flags.get(window, key_of(register))
+            if register is None or bits is None or not bits.any():
+                continue
+            stored = bits >> np.uint32(_HALF * half) | bits & COMPUTED
+            located = port.located(report.space, addresses, window.lane_numbers, np.uint64(0), nbytes, mask)
+            for part, offsets, inside in located:
+                here = np.where(inside, stored, 0)
+                window.batch.checks.undefined.stored_bytes(decoding.site, register, part, offsets, here, nbytes)
+
+    return action(general)
