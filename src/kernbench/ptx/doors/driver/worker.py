@@ -39,7 +39,7 @@ def serve(listener: socket.socket, options: str, folder: Path) -> None:
             except ConnectionEndedError:
                 code = 0
             except KernbenchError as problem:
-                print(f"kernbench: no GPU can be emulated here: {problem}", file=sys.stderr)
+                sys.stderr.write(f"kernbench: no GPU can be emulated here: {problem}\n")
             finally:
                 sys.stderr.flush()
                 os._exit(code)
