@@ -310,7 +310,9 @@ class BatchChecks(BatchObserver):
             self.undefined.loaded(space, site, spot)
             report[UNINITIALISED, 0] = 0
         races = self._races(space, site, spot, report[SUSPECTS:][: report[RACE, 0]])
-        add_findings = partial(self._checks.memory.add_findings, self, space, site, what)
+        memory = self._checks.memory
+        completed = memory.completed_loads(self.batch, site) if len(races) else {}
+        add_findings = partial(memory.add_findings, self, space, site, what, completed)
         races = self.idle.split(site, spot, races, add_findings)
         report[RACE, :2] = len(races), races[0, 0] if len(races) else 0
         if report[UNINITIALISED, 0] and self._reads_early(int(report[UNINITIALISED, 1]), races):

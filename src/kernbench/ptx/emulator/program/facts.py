@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.program.access_order import Order
-from kernbench.ptx.emulator.program.program import Reduced, SharedVariable, Site, WaitLoop, Word, WriteSite
+from kernbench.ptx.emulator.program.program import Completed, Reduced, SharedVariable, Site, WaitLoop, Word, WriteSite
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import ControlStep, General, Step
 
@@ -74,8 +74,8 @@ class Facts:
     carrying: frozenset[int]
     # stores of the result of a butterfly reduction, with the rounding of its lanes
     reduced_stores: Mapping[int, Reduced]
-    # stores of values computed from a warp exchange, with the loads that supplied the values, and their lanes
-    exchanged: Mapping[int, Mapping[int, int]]
+    # stores that depend on a warp exchange, with the loads that it depends on, and their lanes
+    exchanged: Mapping[int, Mapping[int, Completed]]
     # stores of values computed by integer instructions only; updates of memory whose old value is unused
     integer_stores: frozenset[int]
     blind: frozenset[int]

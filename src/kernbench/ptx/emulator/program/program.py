@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import ARGUMENT_BYTES, SlotTable, numbers_of
 from kernbench.ptx.emulator.program.closing import Closing
 from kernbench.ptx.emulator.program.measures import Measures
+from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import AnyWindow, Control, Direct, General
 from kernbench.ptx.isa.forms.effects import UNKNOWN_EFFECTS, Effects
 from kernbench.ptx.text.module import Kernel, Variable
@@ -165,6 +166,18 @@ class Reduced:
 
 
 @dataclass(frozen=True, slots=True)
+class Completed:
+    """Lanes of a warp whose earlier loads are complete: those of a mask, and of the masks that registers hold then."""
+
+    lanes: int = 0
+    registers: frozenset[Register] = frozenset()
+
+    def joined(self, lanes: int, register: Register | None) -> "Completed":
+        """With the lanes of one more mask, a constant or a register."""
+        return Completed(self.lanes | lanes, self.registers | ({register} if register is not None else frozenset()))
+
+
+@dataclass(frozen=True, slots=True)
 class WriteSite:
     """An instruction that writes memory: its space, and the parameters and variables its address may come from."""
 
@@ -271,7 +284,7 @@ class Program:
     reduced_stores: Mapping[int, Reduced]
     # sites of stores, with the loads that lanes of the warp must have completed by then, and which lanes: see
     # `analysis.exchanged`
-    exchanged: Mapping[int, Mapping[int, int]]
+    exchanged: Mapping[int, Mapping[int, Completed]]
     # sites of reductions, and of atomics whose result is unused
     blind: frozenset[int]
     # all writes to memory

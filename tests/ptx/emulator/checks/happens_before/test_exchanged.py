@@ -142,3 +142,128 @@ def test_a_lane_that_is_a_turn_ahead_has_loaded_after_the_exchange(lab, schedule
     meet = lab.launch(TURNS.format("bar.warp.sync -1;"), outside=SHARED, block=32, schedule=schedule)
     assert meet.findings == []
     assert [found.kind for found in meet.formal] == ["race"]
+
+
+# lanes look whether what they share is full, and empty it; in the next turn one of them adds to it
+COUNTER = """
+  mov.u32 %r5, smem;
+  setp.eq.u32 %p1, %r0, 3;
+  mov.u32 %r12, 0;
+  mov.u32 %r15, 0;
+  mov.u32 %r16, 1;
+  {mask}
+  @%p1 st.shared.u32 [%r5], %r12;
+TURN:
+  {barrier}
+  ld.shared.u32 %r8, [%r5];
+  setp.lt.u32 %p3, %r8, 2;
+  {branch}
+  {flush}
+ON:
+  add.u32 %r12, %r12, 1;
+  setp.lt.u32 %p4, %r12, 6;
+  vote.sync.ballot.b32 %r7, %p4, %r9;
+  {after}
+  {decides}
+  @!%p1 bra OVER;
+  {store}
+OVER:
+  bra TURN;
+OUT:
+  {end}
+"""
+MEET = "bar.warp.sync %r9;"
+ORDERLY = {
+    "mask": "mov.u32 %r9, -1;\n  @%p2 mov.u32 %r9, 7;\n",
+    "barrier": MEET,
+    "branch": "@%p3 bra ON;",
+    "flush": f"{MEET}\n  @%p1 st.shared.u32 [%r5], %r15;\n  {MEET}",
+    "after": "",
+    "decides": "setp.eq.u32 %p5, %r7, 0;\n  @%p5 bra OUT;",
+    "store": "atom.shared.add.u32 %r14, [%r5], %r16;",
+    "end": "",
+}
+
+
+def counted(lab, schedule="canonical", **parts):
+    body = "  setp.eq.u32 %p2, %r0, 99;\n" + COUNTER.format(**{**ORDERLY, **parts})
+    return lab.launch(body, outside=SHARED, block=32, schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", 3])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"store": "st.shared.u32 [%r5], %r16;"},
+        {"store": "red.shared.add.u32 [%r5], %r16;"},
+        # by the guard of the store
+        {"decides": "setp.eq.u32 %p5, %r7, 0;\n  @%p5 bra OUT;\n  setp.ne.u32 %p6, %r7, 0;\n  @!%p1 bra OVER;",
+         "store": "@%p6 st.shared.u32 [%r5], %r16;"},
+    ],
+)  # fmt: skip
+def test_what_a_lane_branches_by_was_loaded(lab, schedule, parts):
+    """Lanes come to the vote only after they have looked, and the next turn is what it decides."""
+    run = counted(lab, schedule, **parts)
+    assert run.findings == []
+    assert [found.kind for found in run.formal] == ["race"]
+    assert "or what they branched by it" in run.formal[0].message
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        # nothing is decided by what was loaded
+        {"branch": "bra ON;"},
+        # nobody meets where it leads
+        {"flush": "@%p1 mov.u32 %r15, 1;"},
+        # the vote decides nothing: a counter does
+        {"decides": "@!%p4 bra OUT;"},
+        # or the same on both ways
+        {"decides": "setp.eq.u32 %p5, %r7, 0;\n  @%p5 bra HERE;\n  mov.u32 %r15, 0;\nHERE:\n  @!%p4 bra OUT;"},
+        # a lane may look again before another has added
+        {"barrier": "", "flush": "@%p3 bra ON;\n  bar.warp.sync -1;"},
+    ],
+)  # fmt: skip
+def test_what_decides_nothing_says_nothing(lab, parts):
+    assert "race" in [found.kind for found in counted(lab, **parts).findings]
+
+
+def test_a_mask_says_which_lanes_have_loaded(lab):
+    """Lanes of one half vote with those of their half only, and all lanes look at one counter."""
+    half = "setp.lt.u32 %p6, %r0, 16;\n  mov.u32 %r9, 0xffff0000;\n  @%p6 mov.u32 %r9, 0x0000ffff;"
+    run = counted(lab, mask=half)
+    assert "race" in [found.kind for found in run.findings]
+    mine = half + "\n  shr.u32 %r6, %r0, 4;\n  shl.b32 %r6, %r6, 2;\n  add.u32 %r5, %r5, %r6;\n"
+    mine += "  and.b32 %r6, %r0, 15;\n  setp.eq.u32 %p1, %r6, 3;"
+    run = counted(lab, mask=mine)
+    assert (run.findings, [found.kind for found in run.formal]) == ([], ["race"])
+
+
+def test_a_mask_that_has_changed_since_says_nothing(lab):
+    run = counted(lab, after="mov.u32 %r9, -1;", mask="mov.u32 %r9, 0xffffffff;")
+    assert "race" in [found.kind for found in run.findings]
+
+
+def test_a_load_behind_the_barrier_that_the_store_is_behind(lab):
+    """Lanes may load before another has stored, as both are behind the barrier that is behind the exchange."""
+    body = """
+  mov.u32 %r5, smem;
+  shl.b32 %r6, %r0, 2;
+  add.u32 %r6, %r6, %r5;
+  st.shared.u32 [%r6], %r0;
+  mov.u32 %r12, 0;
+  ld.shared.u32 %r8, [%r6];
+TURN:
+  shfl.sync.up.b32 %r7, %r8, 1, 0, -1;
+  bar.warp.sync -1;
+  {first}
+  {second}
+  add.u32 %r12, %r12, 1;
+  setp.lt.u32 %p3, %r12, 3;
+  @%p3 bra TURN;
+"""
+    store, load = "st.shared.u32 [%r6+4], %r7;", "ld.shared.u32 %r8, [%r6];"
+    for first, second in ((store, load), (load, store)):
+        run = lab.launch(body.format(first=first, second=second), outside=SHARED, block=32)
+        assert "race" in [found.kind for found in run.findings]

@@ -38,7 +38,7 @@ class WarpSynchronousAccesses(Protocol):
     def fences_between(self, lanes: Array, races: Array) -> Array:
         """Which races have a fence between the two accesses."""
 
-    def exchanges_between(self, lanes: Array, races: Array, loads: Mapping[int, int], sites: AccessSites) -> Array:
+    def exchanges_between(self, lanes: Array, races: Array, loads: Mapping[int, Array], sites: AccessSites) -> Array:
         """Which races are with a load that the lanes of the same warp must have completed by then."""
 
 
@@ -81,16 +81,27 @@ class MemoryReporter:
         self._carried: dict[int, tuple[Origin, Site]] = {}
 
     def add_findings(
-        self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, report: Array, races: Array
+        self,
+        checks: MemoryChecks,
+        space: Space,
+        site: Site,
+        what: str,
+        completed: Mapping[int, Array],
+        spot: Spot,
+        report: Array,
+        races: Array,
     ) -> None:
-        """Report each kind of fault of one access as one finding; `races` are rows of suspects as in `cells`."""
+        """Report each kind of fault of one access as one finding; `races` are rows of suspects as in `cells`.
+
+        `completed`: see `completed_loads`.
+        """
         batch = checks.batch
         for code, kind in enumerate(access.CODES):
             count, position = int(report[code, 0]), int(report[code, 1])
             if not count:
                 continue
             if kind == "race":
-                self._races(checks, space, site, what, spot, races)
+                self._races(checks, space, site, what, completed, spot, races)
                 continue
             address = (int(spot.addresses[position]) + spot.offset) & ((1 << 64) - 1)
             who = thread_name(batch, int(spot.lanes[position]))
@@ -103,15 +114,35 @@ class MemoryReporter:
                 missing = int(np.count_nonzero(undefined[position]))
                 self._bad(batch, space, site, what, kind, address, spot.nbytes, who, count, missing)
 
-    def _races(self, checks: MemoryChecks, space: Space, site: Site, what: str, spot: Spot, races: Array) -> None:
+    def completed_loads(self, batch: Batch, site: Site) -> Mapping[int, Array]:
+        """The loads that are complete when a store runs, and for each lane of a batch of which lanes of its warp."""
+        return {
+            load: np.bitwise_or.reduce(
+                [
+                    np.full(batch.lanes, completed.lanes, np.uint32),
+                    *(batch.banks[one.bank][one.row, : batch.lanes] for one in completed.registers),
+                ]
+            )
+            for load, completed in self._program.exchanged.get(site.number, {}).items()
+        }
+
+    def _races(
+        self,
+        checks: MemoryChecks,
+        space: Space,
+        site: Site,
+        what: str,
+        completed: Mapping[int, Array],
+        spot: Spot,
+        races: Array,
+    ) -> None:
         """Report each instruction that races with this one, by its first race; formal races separately."""
         cells = races[:, 1].astype(np.uint64)
         excuses = checks.warp_synchronous.fences_between(spot.lanes, races)
         if space.name == "shared":
             reasons = checks.released_along(spot.lanes[races[:, 0]], cells)
             excuses = np.where((excuses == 0) & (reasons > 0), reasons.astype(np.uint64) + np.uint64(1), excuses)
-        loads = self._program.exchanged.get(site.number, {})
-        exchanged = checks.warp_synchronous.exchanges_between(spot.lanes, races, loads, checks.sites)
+        exchanged = checks.warp_synchronous.exchanges_between(spot.lanes, races, completed, checks.sites)
         excuses = np.where((excuses == 0) & exchanged, np.uint64(len(_EXCUSES) - 1), excuses)
         keys, first, which, counts = np.unique(
             (cells >> np.uint64(SITE_SHIFT)) * np.uint64(len(_EXCUSES)) + excuses,

@@ -7,7 +7,8 @@ the order of volatile accesses, and of accesses around a fence. So a pair of acc
 
 - The earlier one was executed together with the lane of the later one.
 - Both lanes passed a fence together in between.
-- A lane stores a value computed from values that others loaded and passed to it (`analysis.exchanged`).
+- A lane stores what depends on an exchange of values that others came to with what they had loaded
+  (`analysis.exchanged`).
 
 Other pairs are faults: volatile accesses of diverged lanes, and ordinary accesses, which compilers move and drop.
 """
@@ -37,8 +38,8 @@ TOGETHER = (
 )
 FENCED = "the lanes passed a fence together between the two, which every GPU so far does for all of them at once"
 EXCHANGED = (
-    "the lanes gave each other what they had loaded, and what is stored is made of it, so that every load is done "
-    "before a lane can store"
+    "the lanes gave each other what they had loaded, or what they branched by it, and the store depends on that, so "
+    "that every load is done before a lane can store"
 )
 SYNCWARP = "put __syncwarp() (bar.warp.sync) between the two, for all lanes that take part"
 
@@ -142,15 +143,18 @@ class WarpSynchronous:
         return found
 
     def exchanges_between(
-        self, lanes: Array, races: Array, loads: Mapping[int, int], sites: "SitesOfAccesses"
+        self, lanes: Array, races: Array, loads: Mapping[int, Array], sites: "SitesOfAccesses"
     ) -> Bools:
-        """For each race of lanes, whether the other side is one of `loads` by the given lanes of the same warp."""
+        """For each race of lanes, whether the other side is one of `loads` by lanes of the same warp.
+
+        `loads` has for each lane of the batch the mask of those lanes.
+        """
         found = np.zeros(len(races), bool)
         for i, (position, cell, mask, *_) in enumerate(races.tolist() if loads else ()):
             other, number, _ = decode(cell & (1 << 64) - 1)
             same = number == self._clocks.numbers[int(lanes[position]) // WARP]
             done = loads.get(sites.site(other).number) if same else None
-            found[i] = done is not None and not mask & _LANES & ~done
+            found[i] = done is not None and not mask & _LANES & ~int(done[int(lanes[position])])
         return found
 
     def access(
