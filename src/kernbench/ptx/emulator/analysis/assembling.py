@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
 from kernbench.ptx.emulator.analysis.flow.wanted import Wanted, rows_of
-from kernbench.ptx.emulator.analysis.undefined.copying import whole_of
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
 from kernbench.ptx.emulator.fused.blocks import FusedBlock, chained, fused
 from kernbench.ptx.emulator.instructions.control import leave
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
+from kernbench.ptx.emulator.lanes.flags import whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.program.facts import Beside, Check, Facts, FromFacts, UnusedLoads

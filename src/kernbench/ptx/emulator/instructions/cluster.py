@@ -15,16 +15,25 @@ from kernbench.ptx.emulator.barriers.cluster_barrier import Waiter
 from kernbench.ptx.emulator.barriers.gathering import together
 from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT
+from kernbench.ptx.emulator.lanes.flags import Key, Registers
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN, Arena
+from kernbench.ptx.emulator.observer.definedness import Origin
 from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
 from kernbench.ptx.emulator.units.batch import Batch, Fragment, Scheduler, Window
 from kernbench.ptx.launching.tensor_map import TENSOR_MAP_BYTES
 
 _OFFSET_BITS = (1 << RANK_SHIFT) - 1
 _ANSWER_BYTES = 16
+
+
+def key_of(register: Register) -> Key:
+    """The key of a register's undefined bits."""
+    return register.bank, register.row
 
 
 def barrier(d: Decoding) -> ControlStep:
@@ -71,6 +80,8 @@ def store(d: Decoding) -> Step:
     address, values, site = d.address(0), [d.register_slot(slot) for slot in d.sources(1)], d.site
     barrier_address = d.address(2)
     reduction = reduction_of(d.mod("op"), d.mod("type")) if d.has("op") else None
+    registers = [register for register in d.registers_of(1) if register is not None]
+    keys, stores = Registers(map(key_of, registers)), len(registers) == len(values) and d.stores_registers
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
@@ -83,9 +94,28 @@ def store(d: Decoding) -> Step:
         completion = on_barrier(batch, lanes[which], slots[which], sizes, site, generic=True)
         if batch.recorder.recording:
             batch.recorder.mbarrier(site, slots[which], lanes[which], completion.phases, sizes)
-        begin_write(batch, data[which], shared_ends(batch, ctas, offsets), completion, site, reduction)
+        undefined: tuple[Array, Origin] | None = None
+        if stores and batch.checks.definedness.flags.known(window, keys):
+            undefined = _undefined(window, mask, registers, which, data.itemsize, site)
+        begin_write(batch, data[which], shared_ends(batch, ctas, offsets), completion, site, reduction, undefined)
 
     return action(general)
+
+
+def _undefined(
+    window: Window, mask: Mask | None, registers: list[Register], which: Array, nbytes: int, site: Site
+) -> tuple[Array, Origin] | None:
+    """The undefined bytes of registers in some active lanes, [lanes, bytes], and their origin."""
+    definedness = window.batch.checks.definedness
+    parts, origin = [], None
+    for register in registers:
+        bits = definedness.flags.get(window, key_of(register))
+        bits = np.zeros(window.size, np.uint32) if bits is None else bits
+        bits = (bits if mask is None else bits[mask])[which]
+        parts.append(bits[:, None] >> np.arange(nbytes, dtype=np.uint32) & np.uint32(1) != 0)
+        if origin is None and parts[-1].any():
+            origin = definedness.origin_of(register, key_of(register), site)
+    return None if origin is None else (np.concatenate(parts, axis=1), origin)
 
 
 def store_bulk(d: Decoding) -> Step:

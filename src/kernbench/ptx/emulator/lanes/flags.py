@@ -5,6 +5,7 @@ Most callers need only the latter.
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,11 +15,25 @@ from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.slots import numbers_of
 from kernbench.ptx.emulator.lanes.window import WORD, Window
+from kernbench.ptx.text.types import TYPES
 
 # a register's bank and row
 Key = tuple[str, int]
 # set in addition to one bit for each undefined byte: the value is computed, not a plain copy of memory
 COMPUTED = np.uint32(1 << 31)
+
+
+class Typed(Protocol):
+    """A register, as far as its width is concerned."""
+
+    @property
+    def type(self) -> str:
+        """Its type."""
+
+
+def whole_of(register: Typed) -> Any:
+    """The bits of a register that is undefined as a whole."""
+    return np.uint32((1 << TYPES[register.type].nbytes) - 1)
 
 
 class Registers(tuple[Key, ...]):

@@ -10,6 +10,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.flags import Flags, Key
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.ptx.emulator.program.scopes import Register
 
 # kind of origin: threads have stored different values in one instruction
 CONTESTED = "contested"
@@ -162,6 +163,10 @@ class Definedness:
     def first_use(self, origin: Origin, site: Site) -> bool:
         """Whether an origin is reported at this use; each origin is reported at one use only."""
         return self._reported.setdefault(origin.site.number, site.number) == site.number
+
+    def origin_of(self, register: Register, key: Key, site: Site) -> Origin:
+        """The origin of a register's undefined value; a store of it, if it was never set."""
+        return self.origins.get(key) or Origin(site, "register", register.name)
 
     def pass_on(self, window: Window, sources: tuple[Key, ...], targets: tuple[Key, ...]) -> None:
         """Undefined values were computed from others."""

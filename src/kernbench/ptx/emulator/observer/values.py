@@ -44,11 +44,6 @@ class UndefinedObserver:
     ) -> None:
         """A store wrote undefined bytes of a register."""
 
-    def stored_bytes(
-        self, site: Site, register: Register, space: Space, offsets: Array, bits: Array, nbytes: int
-    ) -> None:
-        """A store wrote undefined bytes of a register, of `nbytes` bytes at each offset."""
-
     def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
         """An asynchronous copy wrote undefined bytes to shared memory."""
 

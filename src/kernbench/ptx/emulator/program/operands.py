@@ -1,10 +1,12 @@
 """Decoding one instruction: operands become slots, with conversion steps where a register's width does not fit."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotTable, SpecialSlot, SymbolSlot
 from kernbench.ptx.emulator.program.access_order import WEAK, Order
 from kernbench.ptx.emulator.program.closing import Closing
@@ -13,6 +15,7 @@ from kernbench.ptx.emulator.program.program import Code, Site
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.scopes import Line, Register
 from kernbench.ptx.emulator.program.steps import (
+    AnyWindow,
     Compute,
     ControlStep,
     Step,
@@ -52,6 +55,15 @@ class AddressSlot:
     offset: int
     space: str
     name: str = ""
+
+
+class StoredPart(NamedTuple):
+    """Bytes that lanes of a warp store: of which register of the instruction, the first, how many, and to where."""
+
+    register: int
+    first: int
+    nbytes: int
+    addresses: Array
 
 
 @dataclass(eq=False)
@@ -114,6 +126,8 @@ class Decoding(Closing):
     # the state space a store writes, and the kernel parameter a load reads
     store_space: str = ""
     parameter: str = ""
+    # where a warp's store of matrices puts each part of its registers
+    stored_parts: "Callable[[AnyWindow], Iterable[StoredPart]] | None" = None
     # a store through a tensor map, which is at the address
     by_map: bool = False
     # the memory order of an access
@@ -408,7 +422,8 @@ class Decoding(Closing):
     def handed(self) -> list[Register]:
         """Registers whose values go to other lanes, or into a product; what a matrix product adds stays in its lane."""
         if self.effects.law != "accumulate":
-            return self.reads
+            added = self.added()
+            return [register for register in self.reads if register not in added]
         own = self.passing()
         others = [r for index in range(1, len(self.operands)) if index != ADDED for r in self.registers_of(index)]
         return [register for register in self.reads if register in others or register not in own]
@@ -419,7 +434,7 @@ class Decoding(Closing):
         found = [*self.address_reads, *(r for r in self.amount_reads if r not in self.address_reads)]
         if effects.publishes or effects.flow == "indexed branch":
             found = list(self.reads)
-        if effects.event == "matrix store" and self.mod("space") == "global":
+        if self._stores_for_others or effects.access == "tensor store":
             found += [r for r in self.registers_of(1) if r is not None and r not in found]
         guard = self.instruction.guard
         if guard is not None and (found or effects.steers):
@@ -427,6 +442,27 @@ class Decoding(Closing):
             if register is not None and register not in found:
                 found.append(register)
         return found
+
+    def added(self) -> list[Register]:
+        """Accumulators of an asynchronous product, which are read only if its `scale_d` says so."""
+        if self.effects.in_flight != "multiply":
+            return []
+        return [r for r in self.registers_of(0) if r is not None and r in self.reads]
+
+    @property
+    def stores_registers(self) -> bool:
+        """Whether it does nothing with the registers of its value but store them."""
+        return self.effects.access == "store" or (self._stores_for_others and not self.effects.reads)
+
+    @property
+    def _stores_for_others(self) -> bool:
+        """Whether other lanes, or another block, are given what it stores."""
+        return self.effects.event in ("matrix store", "remote store")
+
+    @property
+    def stored_space(self) -> str:
+        """The state space that a store of registers writes."""
+        return self.store_space or ("shared" if self._stores_for_others else "")
 
     def role_of(self, register: Register) -> str:
         """The role of a deciding register: "address", "amount", "guard", "target" or "value"."""

@@ -213,7 +213,7 @@ class Reference:
             if space == "global":
                 if all(undefined) and (computed or not some):
                     self.bad.add(self.number)
-                lost = [one and some and not computed for one in lost]
+                lost = [one and some and not (computed and all(undefined)) for one in lost]
             self.memory[space][thread][offset + index * nbytes : offset + (index + 1) * nbytes] = lost
 
     def compute(self, thread, target, *sources):

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.analysis.undefined.copying import key_of, whole_of
+from kernbench.ptx.emulator.analysis.undefined.copying import key_of
 from kernbench.ptx.emulator.analysis.undefined.watching import under_guard
 from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows
-from kernbench.ptx.emulator.lanes.flags import COMPUTED
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.observer.definedness import CONTESTED, Origin
 from kernbench.ptx.emulator.program.operands import Decoding

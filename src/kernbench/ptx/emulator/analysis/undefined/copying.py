@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, whole_of
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
@@ -26,11 +26,6 @@ def key_of(register: Register) -> Key:
     return register.bank, register.row
 
 
-def whole_of(register: Register) -> Any:
-    """The bits of a register that is undefined as a whole."""
-    return np.uint32((1 << TYPES[register.type].nbytes) - 1)
-
-
 def undefined(window: Window, register: Register) -> Any:
     """Positions at which a register is undefined as a whole; None if there are none."""
     bits = window.batch.checks.definedness.flags.get(window, key_of(register))
@@ -38,6 +33,15 @@ def undefined(window: Window, register: Register) -> Any:
         return None
     whole = whole_of(register)
     found = bits & whole == whole
+    return found if found.any() else None
+
+
+def in_part(window: Window, register: Register, nbytes: int) -> Any:
+    """Positions at which any of a register's lower bytes is undefined; None if there are none."""
+    bits = window.batch.checks.definedness.flags.get(window, key_of(register))
+    if bits is None:
+        return None
+    found = bits & np.uint32((1 << nbytes) - 1) != 0
     return found if found.any() else None
 
 

@@ -15,10 +15,8 @@ from kernbench.ptx.emulator.analysis.undefined.catching import (
     leaves_at_once,
     may_be_undefined,
 )
-from kernbench.ptx.emulator.analysis.undefined.matrices import unwrite_rows
-from kernbench.ptx.emulator.analysis.undefined.watching import hand_on, mark, unwrite, watch
+from kernbench.ptx.emulator.analysis.undefined.watching import hand_on, mark, unwrite, unwrite_parts, watch, watch_added
 from kernbench.ptx.emulator.instructions.decode import Body
-from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows
 from kernbench.ptx.emulator.program.facts import Undefined
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Watched
@@ -91,6 +89,7 @@ def _plain_steps(
     for decoding, (begin, end), unset in zip(decodings, spans, before, strict=True):
         suspects = [r for r in decoding.deciding() if unset >> r.number & 1 and r.number in followed]
         inserted += _watches(decoding, begin, suspects, compiled)
+        inserted += _additions(decoding, begin, [r for r in decoding.added() if unset >> r.number & 1])
         inserted += _stores(decoding, end, [r for r in decoding.reads if r.number in followed], compiled)
         written = [r for r in decoding.writes if r.number in followed]
         if written:
@@ -106,11 +105,15 @@ def _watches(decoding: Decoding, begin: int, suspects: list[Register], compiled:
 
 def _stores(decoding: Decoding, end: int, registers: list[Register], compiled: bool) -> Inserted:
     stored = None
-    if decoding.effects.access == "store":
-        stored = unwrite(decoding, registers, compiled)
-    elif compiled and registers and decoding.effects.event == "matrix store":
-        stored = unwrite_rows(decoding)
+    if registers and decoding.stores_registers:
+        plain = decoding.effects.access == "store"
+        stored = unwrite(decoding, registers, compiled) if plain else unwrite_parts(decoding, registers)
     return [] if stored is None else [(end, stored)]
+
+
+def _additions(decoding: Decoding, begin: int, registers: list[Register]) -> Inserted:
+    added = watch_added(decoding, registers)
+    return [] if added is None else [(begin, added)]
 
 
 class _Maker:
@@ -137,11 +140,10 @@ class _Maker:
     def _steps(self, decoding: Decoding, begin: int, end: int) -> Inserted:
         """The tracking steps around one instruction, except for the one after a load."""
         effects, compiled = decoding.effects, self._how.compiled
-        stored = decoding.reads if effects.access == "tensor store" else []
-        suspects = list(dict.fromkeys((*decoding.deciding(), *stored)))
+        suspects = decoding.deciding()
         inserted = _watches(decoding, begin, suspects, compiled)
-        # rows of matrices are followed through shared memory
-        if not effects.computes and not (compiled and effects.event == "matrix store" and has_plain_rows(decoding)):
+        inserted += _additions(decoding, begin, decoding.added())
+        if not effects.computes:
             handed = dict.fromkeys(r for r in decoding.handed() if r not in suspects)
             inserted += [(begin, hand_on(decoding, register)) for register in handed]
         inserted += _stores(decoding, end, decoding.reads, compiled)

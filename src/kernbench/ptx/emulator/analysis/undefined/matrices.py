@@ -1,4 +1,4 @@
-"""Undefined-value tracking through fragments of matrices: products of a warp, and stores of 8x8 matrices.
+"""Undefined-value tracking through products of a warp's matrices.
 
 An undefined element of A makes its row of the product undefined, one of B its column.
 """
@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.analysis.undefined.copying import Bits, key_of, undefined, whole_of
-from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows, moved_rows
-from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers
-from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
+from kernbench.ptx.emulator.analysis.undefined.copying import Bits, key_of, undefined
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, whole_of
+from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.observer.definedness import FOLLOWED
 from kernbench.ptx.emulator.program.operands import ADDED, Decoding
 from kernbench.ptx.emulator.program.scopes import Register
-from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics.matrix.layout import accumulator, dimensions, operand_a, operand_b
 
 _A, _B = 1, 2
-_WORD, _HALF = 4, 2
 
 
 def product(decoding: Decoding) -> dict[Key, Bits]:
@@ -57,7 +54,6 @@ class _Factors:
         # elements of C and D in each register
         self._count = layout.elements // len(decoding.registers_of(0))
         self._rows, self._columns = layout.rows.T, layout.columns.T
-        self._nbytes = 2 if self._count > 1 else 0
 
     def bits(self, window: Window, number: int) -> Array | None:
         """The undefined bits of a register of the product; None if there are none."""
@@ -72,7 +68,7 @@ class _Factors:
                 lost |= rows[:, self._rows[element]]
             if columns is not None:
                 lost |= columns[:, self._columns[element]]
-            within = np.uint32(3 << 2 * part if self._nbytes else 0xFF)
+            within = np.uint32(3 << 2 * part if self._count > 1 else 0xFF)
             found |= np.where(lost, within | COMPUTED, np.uint32(0))
         return found.reshape(-1)
 
@@ -100,30 +96,3 @@ def _undefined_lines(window: Window, registers: list[tuple[Register, Array]], co
         warps, lanes = np.nonzero(lost)
         found[warps, lines[lanes]] = True
     return found
-
-
-def unwrite_rows(decoding: Decoding) -> Step | None:
-    """A step after `stmatrix` of 16-bit elements: memory that gets undefined bytes counts as unwritten."""
-    registers, report = decoding.registers_of(1), decoding.report
-    known = Registers(key_of(register) for register in registers if register is not None)
-    if report is None or not known or not has_plain_rows(decoding):
-        return None
-    transposed, nbytes = decoding.has("trans"), _HALF if decoding.has("trans") else _WORD
-
-    def general(window: Window, mask: Mask | None) -> None:
-        flags, port = window.batch.checks.definedness.flags, window.batch.port
-        if not flags.known(window, known):
-            return
-        base = port.addresses(window, report.slot) + np.uint64(report.offset)
-        for number, half, addresses in moved_rows(len(registers), transposed, base):
-            register = registers[number]
-            bits = None if register is None else flags.get(window, key_of(register))
-            if register is None or bits is None or not bits.any():
-                continue
-            stored = bits >> np.uint32(_HALF * half) | bits & COMPUTED
-            located = port.located(report.space, addresses, window.lane_numbers, np.uint64(0), nbytes, mask)
-            for part, offsets, inside in located:
-                here = np.where(inside, stored, 0)
-                window.batch.checks.undefined.stored_bytes(decoding.site, register, part, offsets, here, nbytes)
-
-    return action(general)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.analysis.undefined.copying import Bits, as_whole, copies, key_of, undefined, whole_of
+from kernbench.ptx.emulator.analysis.undefined.copying import Bits, as_whole, copies, in_part, key_of, undefined
 from kernbench.ptx.emulator.analysis.undefined.matrices import product
-from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.program.operands import Decoding
@@ -34,19 +34,29 @@ def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
     `soft` (compiled) code may store undefined values in shared memory, and copy those from memory.
     """
     site, name, role = decoding.site, register.name, decoding.role_of(register)
-    stored = role == "value" and decoding.effects.access == "store"
-    if stored and decoding.store_space in (("local", "shared") if soft else ("local",)):
+    stored = role == "value" and decoding.stores_registers
+    # others take what they use of matrices, and of what is stored for them
+    follows_shared = soft or not decoding.effects.access
+    if stored and decoding.stored_space in (("local", "shared") if follows_shared else ("local",)):
         return None
-    counts = _counting_stores(decoding, register, soft) if stored else None
+    nbytes = TYPES[register.type].nbytes
+    if stored and decoding.traffic is not None:
+        nbytes = min(nbytes, decoding.traffic[2] // len(decoding.registers_of(1)))
+    counts = _counting_stores(decoding, register, soft) if stored and decoding.effects.access else None
+
+    # a compiler leaves parts of what it stores unset: these bytes count as unwritten in memory
+    partly = stored and not soft and bool(decoding.effects.access)
 
     def general(window: Window, mask: Mask | None) -> None:
-        bad = undefined(window, register)
+        bad = in_part(window, register, nbytes) if partly else undefined(window, register)
         if bad is not None and mask is not None:
             bad = bad & mask
         if bad is not None and counts is not None and bad.any():
             bad = bad & counts(window)
         if bad is not None and bad.any():
-            window.batch.checks.undefined.used(window, site, name, role, bad, key_of(register))
+            all_of_it = undefined(window, register)
+            named = name if all_of_it is not None and (all_of_it & bad).any() else f"a part of {name}"
+            window.batch.checks.undefined.used(window, site, named, role, bad, key_of(register))
 
     return under_guard(decoding, action(general)) if role != "guard" else action(general)
 
@@ -90,6 +100,59 @@ def _located(decoding: Decoding, window: Window, mask: Mask | None) -> list[tupl
         decoding.store_space, addresses, window.lane_numbers, offset, nbytes, mask
     )
     return found
+
+
+def watch_added(decoding: Decoding, registers: list[Register]) -> Step | None:
+    """A step that reports warps in which an asynchronous product adds to accumulators that are undefined."""
+    position = decoding.position("scale_d")
+    if not registers or position is None:
+        return None
+    adds, site = decoding.source(position), decoding.site
+    keys = Registers(map(key_of, registers))
+
+    def general(window: Window, mask: Mask | None) -> None:
+        checks = window.batch.checks
+        if not checks.definedness.flags.known(window, keys):
+            return
+        active = np.broadcast_to(window.rows[adds] != 0, window.size)
+        active = active if mask is None else active & mask
+        rows = ((register, undefined(window, register)) for register in registers if active.any())
+        found = [(register, row & active) for register, row in rows if row is not None]
+        found = [(register, bad) for register, bad in found if bad.any()]
+        if found:
+            (register, bad), others = found[0], len(found) - 1
+            name = register.name + (f" (and {others} more)" if others else "")
+            checks.undefined.used(window, site, name, "addend", bad, key_of(register))
+
+    return under_guard(decoding, action(general))
+
+
+def unwrite_parts(decoding: Decoding, registers: list[Register]) -> Step | None:
+    """A step after a warp's store of matrices: shared memory that gets undefined bytes counts as unwritten."""
+    parts, elements = decoding.stored_parts, decoding.registers_of(1)
+    if parts is None or decoding.stored_space not in ("shared", "generic"):
+        return None
+    keys, site = Registers(map(key_of, registers)), decoding.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        checks, port = window.batch.checks, window.batch.port
+        if not checks.definedness.flags.known(window, keys):
+            return
+        rows = [None if one is None else _stored_bits(window, one, mask) for one in elements]
+        for part in parts(window) if any(row is not None for row in rows) else ():
+            row, register = rows[part.register], elements[part.register]
+            if row is None or register is None:
+                continue
+            bad = row[:, None] >> np.arange(part.first, part.first + part.nbytes, dtype=np.uint32) & np.uint32(1) != 0
+            lanes, nothing_more = window.lane_numbers, np.uint64(0)
+            for space, offsets, inside in port.located(
+                decoding.stored_space, part.addresses, lanes, nothing_more, part.nbytes, mask
+            ):
+                spots = (offsets[:, None] + np.arange(part.nbytes))[bad & inside[:, None]]
+                if space.name == "shared" and spots.size:
+                    checks.undefined.copied(spots, checks.definedness.origin_of(register, key_of(register), site), site)
+
+    return under_guard(decoding, action(general))
 
 
 def unwrite(decoding: Decoding, registers: list[Register], soft: bool) -> Step | None:

@@ -13,6 +13,7 @@ from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, di
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.observer.definedness import Origin
 from kernbench.ptx.emulator.program.program import Site
 
 ALIGNMENT = 16
@@ -94,15 +95,21 @@ def begin_copy(
 
 
 def begin_write(
-    batch: AsynchronousBatch, data: Array, target: Ends, completion: Completion, site: Site, reduction: Reduction | None
+    batch: AsynchronousBatch,
+    data: Array,
+    target: Ends,
+    completion: Completion,
+    site: Site,
+    reduction: Reduction | None,
+    undefined: tuple[Array, Origin] | None = None,
 ) -> None:
-    """Begin writes of values (a row each) to shared memory."""
+    """Begin writes of values (a row each) to shared memory; `undefined` are their undefined bytes, [rows, bytes]."""
     if not len(data):
         return
     rows = np.ascontiguousarray(data).view(np.uint8).reshape(len(data), -1)
     sizes = np.full(len(rows), rows.shape[1], np.int64)
     copy = _Copy(batch, target, target, sizes, completion, site, None, reduction)
-    copy.preset(rows)
+    copy.preset(rows, undefined)
     completion.enter(target.space, True, _ranges(target, sizes, np.arange(len(sizes))), reduction is not None)
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, copy.perform, completion.signal, None, completion.group)
@@ -134,10 +141,12 @@ class _Copy:
         self._kept = np.full(len(sizes), _EVERY_BYTE) if kept is None else kept
         self._firsts = np.r_[0, np.cumsum(sizes)[:-1]] if len(sizes) else sizes
         self._staged = np.zeros(int(sizes.sum()), np.uint8)
+        self._undefined: tuple[Array, Origin] | None = None
 
-    def preset(self, rows: Array) -> None:
-        """Set the data to be written."""
+    def preset(self, rows: Array, undefined: tuple[Array, Origin] | None) -> None:
+        """Set the data to be written, and which bytes of it are undefined."""
         self._staged[...] = rows.reshape(-1)
+        self._undefined = undefined
 
     def reads(self, chosen: Chosen) -> None:
         """Read the sources now."""
@@ -175,7 +184,18 @@ class _Copy:
             target.starts, target.limits, self.sizes, self._firsts, chosen, staged, self._kept, code, report,
         )  # fmt: skip
         self._batch.port.changes += 1
+        if self._undefined is not None:
+            self._unwrite(chosen, *self._undefined)
         report_trouble(self._batch, report, self._lanes, self._site, "store")
+
+    def _unwrite(self, chosen: Chosen, undefined: Array, origin: Origin) -> None:
+        """Undefined bytes of what was written count as unwritten."""
+        which = np.asarray(chosen)
+        starts, limits = self._target.starts[which], self._target.limits[which]
+        legal = (starts >= 0) & (starts + undefined.shape[1] <= limits)
+        spots = (starts[:, None] + np.arange(undefined.shape[1]))[undefined[which] & legal[:, None]]
+        if spots.size:
+            self._batch.checks.undefined.copied(spots, origin, self._site)
 
 
 _CODES = (

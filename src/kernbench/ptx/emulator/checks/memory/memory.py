@@ -173,8 +173,11 @@ class MemoryReporter:
         if allocation.address not in self._carried:
             return "", ()
         origin, site = self._carried[allocation.address]
-        text = f"; PTX line {site.line} copies what PTX line {origin.site.line} reads and nobody wrote"
         location = self._reporter.location
+        if origin.kind == "register":
+            text = f"; PTX line {site.line} stores {origin.what}, a part of which was never set"
+            return text, (Other("a part was never set of what is stored", location(site)),)
+        text = f"; PTX line {site.line} copies what PTX line {origin.site.line} reads and nobody wrote"
         return text, (Other("what nobody wrote is read", location(origin.site)), Other("and copied", location(site)))
 
     def bad_copy(

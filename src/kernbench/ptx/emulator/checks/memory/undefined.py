@@ -8,7 +8,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
-from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
@@ -28,6 +28,7 @@ _USES = {
     "address": "is part of the address",
     "amount": "decides how much is copied",
     "value": "is stored",
+    "addend": "is added to by a product",
 }
 _HANDED_ON = "is handed on"
 _MEMORY_HINT = "write the memory before it is read, with a barrier between where others write it"
@@ -114,26 +115,21 @@ class UndefinedValues(UndefinedObserver):
         assert decoding.traffic is not None, "a store has bytes"
         nbytes = decoding.traffic[2] // len(decoding.registers_of(1))
         if space.name == "global":
-            # registers that were never set, or computed values, are reported at the store
-            bits = np.where(bits & COMPUTED, np.uint32(0), bits)
-        self.stored_bytes(decoding.site, register, space, offsets + index * nbytes, bits, nbytes)
-
-    def stored_bytes(
-        self, site: Site, register: Register, space: Space, offsets: Array, bits: Array, nbytes: int
-    ) -> None:
-        """Undefined bytes of a register were stored, `nbytes` bytes at each offset."""
+            # computed values, and registers that were never set, are reported at the store; unless a part of one is set
+            whole = whole_of(register)
+            bits = np.where((bits & COMPUTED != 0) & (bits & whole == whole), np.uint32(0), bits)
         bad = bits[:, None] >> np.arange(nbytes, dtype=np.uint32) & np.uint32(1) != 0
         if not bad.any():
             return
-        spots = (offsets[:, None] + np.arange(nbytes))[bad]
+        spots = (offsets[:, None] + index * nbytes + np.arange(nbytes))[bad]
         space.state[1][spots] &= ~_LOST
         key = (register.bank, register.row)
-        origin = self._definedness.origins.get(key) or Origin(site, "register", register.name)
-        if len(origin.way) < _LONGEST_WAY and site not in origin.way and origin.site is not site:
-            origin = replace(origin, way=(*origin.way, site))
+        origin = self._definedness.origin_of(register, key, decoding.site)
+        if len(origin.way) < _LONGEST_WAY and decoding.site not in origin.way and origin.site is not decoding.site:
+            origin = replace(origin, way=(*origin.way, decoding.site))
         self._definedness.stored(space.name, spots, origin)
         if space.name == "global":
-            self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, site)
+            self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
 
     def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
         """A copy wrote undefined bytes to offsets of shared memory."""

@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.access import new_report
 from kernbench.ptx.emulator.memory.arena import SHARED_BASE
 from kernbench.ptx.emulator.memory.port import space_of
-from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding, StoredPart
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
@@ -204,16 +204,22 @@ def store_narrow(d: Decoding) -> Step:
     bank, rows = d.bank_rows([scratch])
     row = np.array(rows, np.int64)
 
-    def general(window: Window, mask: Mask | None) -> None:
-        whole_warps(window, mask, site)
-        port = window.batch.port
-        base = port.addresses(window, address.slot) + np.uint64(address.offset)
-        for number, source in enumerate(sources):
+    def parts(window: Window) -> Iterator[StoredPart]:
+        base = window.batch.port.addresses(window, address.slot) + np.uint64(address.offset)
+        for number in range(len(sources)):
             for part in range(4):
                 lanes, columns = 8 * number + 2 * (_LANE % 4) + part % 2, _LANE // 4 + 8 * (part // 2)
-                window.put(scratch, (window.rows[source] >> np.uint32(8 * part)).astype(np.uint8), mask)
                 addresses = _from_lanes(base, lanes) + _tile(columns.astype(np.uint64), window.size)
-                port.store(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+                yield StoredPart(number, part, 1, addresses)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        whole_warps(window, mask, site)
+        for part in parts(window):
+            value = window.rows[sources[part.register]] >> np.uint32(8 * part.first)
+            window.put(scratch, value.astype(np.uint8), mask)
+            window.batch.port.store(space, part.addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+
+    d.stored_parts = parts
 
     return action(general)
 
@@ -230,17 +236,23 @@ def store_matrix(d: Decoding) -> Step:
     stored = [d.temporary("uint16")] if transposed else sources
     bank, rows = d.bank_rows(stored)
     row_of = [np.array([row], np.int64) for row in rows]
+    nbytes = 2 if transposed else 4
+
+    def parts(window: Window) -> Iterator[StoredPart]:
+        base = window.batch.port.addresses(window, address.slot) + np.uint64(address.offset)
+        for number, half, addresses in moved_rows(count, transposed, base):
+            yield StoredPart(number, 2 * half, nbytes, addresses)
 
     def general(window: Window, mask: Mask | None) -> None:
         whole_warps(window, mask, site)
-        port = window.batch.port
-        base = port.addresses(window, address.slot) + np.uint64(address.offset)
-        for number, half, addresses in moved_rows(count, transposed, base):
+        for part in parts(window):
             if transposed:
-                value = window.rows[sources[number]] >> np.uint32(16 * half)
+                value = window.rows[sources[part.register]] >> np.uint32(8 * part.first)
                 window.put(stored[0], value.astype(np.uint16), mask)
-            row = row_of[0 if transposed else number]
-            port.store(space, addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+            row = row_of[0 if transposed else part.register]
+            window.batch.port.store(space, part.addresses, window.lane_numbers, np.uint64(0), bank, row, mask, site)
+
+    d.stored_parts = parts
 
     return action(general)
 

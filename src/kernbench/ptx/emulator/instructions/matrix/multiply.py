@@ -1,6 +1,6 @@
 """Matrix multiply-accumulate of a warp: mma.sync, and wmma with its own loads and stores."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -10,7 +10,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.port import space_of
-from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.operands import Decoding, StoredPart
 from kernbench.ptx.emulator.program.steps import Step, action, compute
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics.matrix import Layout, mma, mma_quads, mma_sparse, wmma, wmma_mma
@@ -101,7 +101,7 @@ def wmma_load(d: Decoding) -> Step:
 def wmma_store(d: Decoding) -> Step:
     """wmma.store."""
     fragment = _Fragment(d, targets=[d.register_slot(slot) for slot in d.sources(1)], address=0)
-    d.store_space = fragment.space
+    d.store_space, d.stored_parts = fragment.space, fragment.parts
     return fragment.step("store")
 
 
@@ -164,16 +164,21 @@ class _Fragment:
             window.put(register, value, mask)
 
     def _store(self, window: Window, mask: Mask | None) -> None:
-        port, per = window.batch.port, self._layout.elements // len(self._registers)
-        for number, register in enumerate(self._registers):
-            value = window.rows[register]
-            for part in range(per):
-                element = (value >> value.dtype.type(part * self._bits)).astype(f"uint{self._bits}")
-                window.put(self._scratch, element, mask)
-                addresses = self._addresses(window, number * per + part)
-                port.store(
-                    self.space, addresses, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
-                )
+        port = window.batch.port
+        for part in self.parts(window):
+            value = window.rows[self._registers[part.register]]
+            element = (value >> value.dtype.type(8 * part.first)).astype(f"uint{self._bits}")
+            window.put(self._scratch, element, mask)
+            port.store(
+                self.space, part.addresses, window.lane_numbers, np.uint64(0), self._bank, self._row, mask, self._site
+            )
+
+    def parts(self, window: Window) -> Iterator[StoredPart]:
+        """What a store puts where."""
+        per, nbytes = self._layout.elements // len(self._registers), self._bits // 8
+        for element in range(self._layout.elements):
+            number, part = divmod(element, per)
+            yield StoredPart(number, part * nbytes, nbytes, self._addresses(window, element))
 
 
 MEANINGS: Mapping[str, Callable[[Decoding], Step]] = {
