@@ -35,12 +35,12 @@ def exchanged_loads(body: Body) -> Iterator[tuple[int, Mapping[int, Completed]]]
     if not any(d.effects.exchanges for _, d in every):
         return
     constants = _constants([d for _, d in every])
-    meetings = [one for block, d in every if d.effects.exchanges and (one := _gathering(block, d, constants))]
+    gatherings = {block: one for block, d in every if (one := _gathering(block, d, constants)) is not None}
+    meetings = [one for one in gatherings.values() if one.decoding.effects.exchanges]
     loads = [(block, d) for block, d in every if d.effects.access in ("load", "atomic") and d.writes]
     stores = [(block, d) for block, d in every if d.effects.publishes and not d.effects.asynchronous]
     if not meetings or not loads or not stores:
         return
-    gatherings = {block: one for block, d in every if (one := _gathering(block, d, constants))}
     way = _Way(body, gatherings, _made_of(body, [d for _, d in loads] + [m.decoding for m in meetings]))
     found: dict[int, dict[int, Completed]] = {}
     for number, meeting in enumerate(meetings):
