@@ -138,6 +138,23 @@ PYTHONS = {
     "tensor['a']": "'a' is no index of a tensor",
     "tensor[:1.5]": "1.5 is no index of a tensor",
     "len(tensor[0, 0])": "has no axis to count along",
+    "tensor == 3": "is no number to compare",
+    "tensor[0, 0] != 3": "is no number to compare",
+    "3.0 == tensor[0, 0]": "is no number to compare",
+    "tensor[0, 0] == tensor[0, 1]": "is no number to compare",
+    "tensor[0, 0] in (1, 2)": "is no number to compare",
+    "np.float32(1) == tensor[0, 0]": "is no number to compare",
+    "tensor[0] == np.ones(8)": "is no number to compare",
+    "int(tensor[0, 0])": "is no number to convert",
+    "range(tensor[0, 0])": "is no number to convert",
+    "[1, 2][tensor[0, 0]]": "is no number to convert",
+    "float(tensor[0, 0])": "is no number to convert",
+    "round(tensor[0, 0])": "is no number to convert",
+    "f'{tensor[0, 0]:.2f}'": "is no number to be formatted as '.2f'",
+    "tile == 1": "is no number to compare",
+    "tile != tensor[0, 0]": "is no number to compare",
+    "len(tile)": "has no length",
+    "float(tile)": "is no number to convert",
     "tile + tile": "is no number to compute with",
     "tile < 1": "is no number to compare",
     "tile[0]": "cannot be indexed",
@@ -183,3 +200,19 @@ def test_tensors_are_looped_over_unpacked_and_asked_for():
     run = npu.Chip("a2a3").launch(orchestrate, X, ZERO)
     assert seen == [[(8,)] * 8, [((8,), 8 * n) for n in range(8)], (8, 16, 24, True, False, True)]
     assert "out-of-bounds" not in kinds(run)
+
+
+def test_tiles_and_tensors_are_kept_in_lists_sets_and_dictionaries_by_identity():
+    seen = []
+
+    def kernel(core, tensor, out):
+        first, second = core.alloc("UB", (8, 8)), core.alloc("UB", (8, 8))
+        seen.append(((first, second).index(second), second in [first], second in {first: 1, second: 2}))
+        seen.append((first == second, first != second, first == None, tensor == out, tensor != tensor))  # noqa: E711
+        seen.append((len({tensor, out, first}), f"{first}" == str(first), tensor == "tensor"))
+
+    def orchestrate(rt, tensor, out):
+        rt.submit(aiv0=kernel, args=[npu.IN(tensor), npu.OUT(out)])
+
+    npu.Chip("a2a3").launch(orchestrate, X, ZERO)
+    assert seen == [(1, False, True), (False, True, False, False, False), (3, True, False)]

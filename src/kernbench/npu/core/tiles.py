@@ -74,6 +74,13 @@ class Tile(Opaque):
     def __iter__(self) -> NoReturn:
         self._refuse_python("cannot be looped over or unpacked")
 
+    def __len__(self) -> NoReturn:
+        self._refuse_python("has no length: tile.shape has its rows and columns")
+
+    def __bool__(self) -> bool:
+        # `if bias:` asks whether there is one
+        return True
+
     def __repr__(self) -> str:
         return f"<Tile {self.describe()}>"
 

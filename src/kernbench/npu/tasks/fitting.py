@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernbench.common.dtypes import DTYPES, cast
+from kernbench.npu.tasks.opaque import Opaque
 
 if TYPE_CHECKING:
     from kernbench.npu.tasks.task import Context
@@ -16,7 +17,7 @@ def fitting(context: "Context", value: Any, dtype: str) -> object:
     """A number as a tensor of a type holds it; one that it cannot hold is refused."""
     row = DTYPES[dtype]
     is_number = isinstance(value, (int, float, np.number, np.bool_)) or hasattr(value, "__float__")
-    if not is_number:
+    if not is_number or isinstance(value, Opaque):
         context.fail("misuse", f"{value!r} is no number for a tensor of {dtype}")
     if row.kind == "int":
         limits = np.iinfo(row.numpy)

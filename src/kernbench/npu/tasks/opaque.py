@@ -1,6 +1,7 @@
 """What tiles and tensors are not: numbers, and arrays of NumPy. Python's own operations on them say what to write."""
 
 from collections.abc import Callable
+from numbers import Number
 from typing import NoReturn
 
 __kernbench_internal__ = True
@@ -22,6 +23,7 @@ _ARITHMETIC = (
 )
 _ALONE = ("neg", "pos", "abs", "invert")
 _COMPARISONS = ("lt", "le", "gt", "ge")
+_CONVERSIONS = ("int", "float", "complex", "index", "round", "trunc", "floor", "ceil")
 
 
 class Opaque:
@@ -34,6 +36,27 @@ class Opaque:
     def _refuse_python(self, doing: str) -> NoReturn:
         """Refuse an operation of Python."""
         raise NotImplementedError
+
+    def _is_element(self) -> bool:
+        """Whether it is a single element, of which comparing can only mean its value."""
+        return False
+
+    # what is neither a number nor an element (None, another tile in a list) is compared by identity
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        elements = isinstance(other, Opaque) and (self._is_element() or other._is_element())
+        values = isinstance(other, (Number, list, tuple)) or hasattr(other, "__array__")
+        if elements or (values and not isinstance(other, Opaque)):
+            self._refuse_python("is no number to compare")
+        return False
+
+    __hash__ = object.__hash__
+
+    def __format__(self, form: str) -> str:
+        if form:
+            self._refuse_python(f"is no number to be formatted as {form!r}")
+        return str(self)
 
     def __contains__(self, value: object) -> bool:
         self._refuse_python("cannot be searched with `in`")
@@ -59,3 +82,5 @@ for _name in _ALONE:
     setattr(Opaque, f"__{_name}__", _refused("is no number to compute with"))
 for _name in _COMPARISONS:
     setattr(Opaque, f"__{_name}__", _refused("is no number to compare"))
+for _name in _CONVERSIONS:
+    setattr(Opaque, f"__{_name}__", _refused("is no number to convert"))

@@ -99,6 +99,9 @@ class Tensor(Opaque):
         )
         self.buffer.shadow.context.fail("misuse", f"{self!r} {doing}", hint)
 
+    def _is_element(self) -> bool:
+        return not self.shape
+
     def __bool__(self) -> bool:
         # `if bias:` asks whether there is one; `if gate[0]:` wants the element
         if not self.shape:
