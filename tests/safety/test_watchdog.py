@@ -1,5 +1,8 @@
 """The watchdog stops a program that only computes, and leaves one alone that ends just then."""
 
+import os
+import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +23,41 @@ def _spin(rounds=None):
 def test_a_program_that_only_computes_is_stopped():
     with pytest.raises(OverBudgetError), Watchdog(0.05, lambda: 0, lambda error: None):
         _spin()
+
+
+def _twice(lock):
+    lock.acquire()
+    lock.acquire()
+
+
+BLOCKING = {
+    "sleep": lambda: time.sleep(600),
+    "lock": lambda: _twice(threading.Lock()),
+    "queue": lambda: queue.Queue().get(),
+    "event": lambda: threading.Event().wait(),
+    "pipe": lambda: os.read(os.pipe()[0], 1),
+    "process": lambda: subprocess.run(["sleep", "600"], check=False),
+}
+
+
+@pytest.mark.parametrize("blocking", BLOCKING)
+def test_a_program_that_blocks_is_stopped(blocking):
+    with pytest.raises(OverBudgetError), Watchdog(0.05, lambda: 0, lambda error: None):
+        BLOCKING[blocking]()
+    assert signal.getsignal(signal.SIGURG) is signal.SIG_DFL
+
+
+def test_a_signal_that_a_program_uses_is_left_to_it():
+    def heard(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGURG, heard)
+    try:
+        with pytest.raises(OverBudgetError), Watchdog(0.05, lambda: 0, lambda error: None):
+            _spin()
+        assert signal.getsignal(signal.SIGURG) is heard
+    finally:
+        signal.signal(signal.SIGURG, before)
 
 
 def test_one_that_makes_progress_is_not():

@@ -1,6 +1,5 @@
 """One launch: sets up a program for each PE, runs them all, and turns how it ended into findings and a Run."""
 
-import sysconfig
 import traceback
 from bdb import BdbQuit
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.jobs import one_thread
 from kernbench.safety.memory import AddressSpace, Kept, Region
-from kernbench.safety.places import SiteTable
+from kernbench.safety.places import SiteTable, is_installed
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock
@@ -45,7 +44,6 @@ from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
 # where the debugger says that its commands come from
 _TYPED = "<stdin>"
-_STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), "<frozen")
 
 
 @dataclass(frozen=True)
@@ -276,8 +274,7 @@ class Launch:
         where = self._kernel_place()
         for frame, line in traceback.walk_tb(error.__traceback__):
             file = frame.f_code.co_filename
-            library = "site-packages" in file or file.startswith(_STANDARD_LIBRARY)
-            if not library and not _is_ours(frame.f_globals.get("__name__", "")):
+            if not is_installed(file) and not _is_ours(frame.f_globals.get("__name__", "")):
                 where = Place(file, line, frame.f_code.co_name)
         return where
 

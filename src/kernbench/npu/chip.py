@@ -175,6 +175,7 @@ class _Launch:
         self.described: dict[str, str] = {}
         # since when it computes, and why it is over where that is not the number of its rows
         self.started, self.why = process_time(), ""
+        self._budget = budget
 
     def run(
         self,
@@ -254,6 +255,8 @@ class _Launch:
         self.status = Status.OVER_BUDGET
         running = "" if self.context.running is None else f" in {self.context.running.task.describe()}"
         message = f"stopped after {self.context.recording.count:,} rows without an end in sight{running}"
+        if not self.why and not self._is_over(self._budget):
+            self.why = f"the last {self._budget.seconds:g} s went by without an operation"
         message += f": {self.why}" if self.why else ""
         hint = (
             "look for a loop whose condition never changes; a kernel that really is this long gets more with "

@@ -3,12 +3,14 @@
 A watchdog stops a kernel that only computes.
 
 The watchdog raises `OverBudgetError` inside the running program, asynchronously. A program that swallows even that is
-abandoned: the exception's finaliser runs in the program, and switches back to the scheduler. Only a kernel that blocks
-inside a C call (a sleep, a read from a pipe) cannot be interrupted; it ends when the call does.
+abandoned: the exception's finaliser runs in the program, and switches back to the scheduler. In the main thread a
+signal interrupts calls that block (a sleep, a lock, a read from a pipe). Only C code that computes and never looks for
+signals cannot be interrupted; it ends when the call does.
 """
 
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -116,6 +118,7 @@ class Watchdog:
         self._over = over
         self._abandon = abandon
         self._target = threading.get_ident()
+        self._interruption = _Interruption()
         self._done = threading.Event()
         self._room = 0
         self._raised = 0
@@ -130,6 +133,7 @@ class Watchdog:
             # interrupted while the thread started: it would watch forever
             self._done.set()
             raise
+        self._interruption.open()
         sys.breakpointhook = self._breakpoint
         return self
 
@@ -147,6 +151,7 @@ class Watchdog:
         sys.breakpointhook = self._hook
         while not self._ended():
             pass
+        self._interruption.close()
         if self._room:
             sys.setrecursionlimit(sys.getrecursionlimit() - self._room)
 
@@ -205,6 +210,35 @@ class Watchdog:
             # retry at short intervals until the program has really stopped
             wait = 0.05
             _send(self._target, self._error)
+            self._interruption.send(self._target)
+
+
+class _Interruption:
+    """A signal that ends blocking calls of the main thread, so that an exception that was sent there is raised."""
+
+    def __init__(self) -> None:
+        self._number = getattr(signal, "SIGURG", None)
+        self._is_ours = False
+
+    def open(self) -> None:
+        """Take the signal, unless the program uses it, in a thread that may."""
+        if self._number is None or threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(self._number) is signal.SIG_DFL:
+            # a function of Python: before its first instruction Python raises what was sent
+            signal.signal(self._number, lambda number, frame: None)
+            self._is_ours = True
+
+    def close(self) -> None:
+        """Give it back; by default it is ignored."""
+        if self._is_ours and self._number is not None:
+            self._is_ours = False
+            signal.signal(self._number, signal.SIG_DFL)
+
+    def send(self, thread: int) -> None:
+        """Interrupt what a thread is blocked in."""
+        if self._is_ours and self._number is not None:
+            signal.pthread_kill(thread, self._number)
 
 
 def _send(thread: int, error: type[BaseException]) -> None:

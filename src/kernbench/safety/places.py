@@ -4,11 +4,14 @@ A module of kernbench that kernels call into sets `__kernbench_internal__ = True
 location is the innermost line outside of it.
 """
 
+import os
 from sys import _getframe
 from traceback import walk_tb
 from types import CodeType, FrameType
 
 from kernbench.result.finding import Place
+
+_PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 class SiteTable:
@@ -97,3 +100,8 @@ def raised_at(error: BaseException) -> Place | None:
         if not _is_internal(frame)
     ]
     return places[-1] if places else None
+
+
+def is_installed(file: str) -> bool:
+    """Whether a source file belongs to Python itself or to an installed package."""
+    return "site-packages" in file or file.startswith((_PYTHON, "<frozen"))

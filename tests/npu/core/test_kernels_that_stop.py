@@ -1,11 +1,16 @@
 """Kernels that do not end, catch what should stop them, raise, or call what has no meaning: reported at their line."""
 
+import json
+import queue
+import time
+
 import numpy as np
 import pytest
 from greenlet import GreenletExit
 from tests.npu.small import flag, kinds, line_of, run_kernel
 
 from kernbench import npu
+from kernbench.safety.budget import Budget
 
 A = np.arange(128, dtype=np.float32).reshape(8, 16) / 64
 OUT = np.zeros((8, 16), np.float32)
@@ -20,8 +25,6 @@ def two_tiles(core):
 
 
 def test_a_kernel_that_does_not_stop_is_stopped():
-    from kernbench.safety.budget import Budget
-
     def kernel(core, a, out):
         while True:
             core.pipe_barrier("V")
@@ -35,8 +38,6 @@ def test_a_kernel_that_does_not_stop_is_stopped():
 
 
 def test_a_loop_that_does_the_same_for_ever_ends_long_before_its_budget():
-    from kernbench.safety.budget import Budget
-
     def kernel(core, a, out):
         x, y = two_tiles(core)
         while True:
@@ -59,8 +60,6 @@ def test_rows_that_repeat():
 
 
 def test_a_launch_that_computes_for_too_long_is_stopped():
-    from kernbench.safety.budget import Budget
-
     def kernel(core, a, out):
         x, y = two_tiles(core)
         for number in range(10**9):
@@ -72,8 +71,6 @@ def test_a_launch_that_computes_for_too_long_is_stopped():
 
 
 def test_a_kernel_that_catches_what_would_stop_it_is_left_where_it_stands():
-    from kernbench.safety.budget import Budget
-
     def kernel(core, a, out):
         while True:
             try:
@@ -227,3 +224,27 @@ def test_a_kernel_that_calls_itself_without_end_is_told_in_a_few_lines():
     finding = found(run, "kernel-error")
     assert "RecursionError" in finding.message
     assert 0 < len(finding.others) <= 8
+
+
+def test_an_error_in_pythons_library_is_of_the_kernels_line():
+    def kernel(core, a, out):
+        json.loads("no json")
+
+    finding = found(run_kernel(kernel, A, out=OUT), "kernel-error")
+    assert finding.where.text.strip() == 'json.loads("no json")'
+    assert finding.where.file == __file__
+
+
+@pytest.mark.parametrize(
+    "blocked", [lambda: queue.Queue().get(), lambda: time.sleep(600), lambda: [0 for _ in iter(int, 1)]]
+)
+def test_a_kernel_without_operations_is_stopped_at_its_line(blocked):
+    def orchestrate(rt, out):
+        rt.submit(aiv0=lambda core, out: blocked(), args=[npu.OUT(out)])
+
+    run = npu.Chip("a2a3").launch(orchestrate, np.zeros((8, 8), np.float32), budget=Budget(seconds=0.05))
+    assert run.status == "over budget"
+    (finding,) = run.findings
+    assert finding.kind == "over-budget"
+    assert "the last 0.05 s went by without an operation" in finding.message
+    assert finding.where.file == __file__

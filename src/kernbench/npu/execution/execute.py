@@ -28,6 +28,7 @@ from kernbench.npu.tasks.task import Binding, Block, Context, Task
 from kernbench.npu.tasks.tensors import Tensor
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.places import is_installed
 from kernbench.safety.unrun import check_ran
 
 __kernbench_internal__ = True
@@ -376,16 +377,17 @@ def callers(error: BaseException) -> tuple[Other, ...]:
 
 
 def _own_places(error: BaseException) -> list[Place]:
-    return [
+    """The lines of a traceback that are not ours: those of the kernel, or of a library where there are no others."""
+    places = [
         Place(frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in walk_tb(error.__traceback__)
-        if "__kernbench_internal__" not in frame.f_globals and not _is_library(frame.f_globals.get("__name__", ""))
+        if "__kernbench_internal__" not in frame.f_globals and not _is_ours(frame.f_globals.get("__name__", ""))
     ]
+    return [place for place in places if not is_installed(place.file)] or places
 
 
-def _is_library(module: str) -> bool:
-    ours = module.startswith("kernbench.") and not module.startswith("kernbench.benches.")
-    return ours or module.split(".")[0] in ("numpy", "ml_dtypes")
+def _is_ours(module: str) -> bool:
+    return module.startswith("kernbench.") and not module.startswith("kernbench.benches.")
 
 
 def _diagnosis(error: BaseException, kernel: Callable[..., object]) -> tuple[str, str, str]:
