@@ -31,6 +31,9 @@ from kernbench.ptx.text.walking import mentions
 
 # recursive activations that a thread's local memory is sized for
 _DEEPEST_RECURSION = 64
+# bytes of the frame of a recursive function with registers, as a compiler saves them there: endless recursion overflows
+# the stack before the registers of all its calls fill the memory
+_SMALLEST_FRAME = 16
 
 
 @dataclass(eq=False)
@@ -288,6 +291,8 @@ def lay_out_frames(codes: dict[str, Code], entry: str) -> int:
             code.callees.update(name for name in codes if name != entry)
     for code in codes.values():
         code.recursive = code.name in _called(code, codes)
+        if code.recursive and code.rows:
+            code.frame_bytes = max(code.frame_bytes, _SMALLEST_FRAME)
     pending = [entry]
     while pending:
         caller = codes[pending.pop()]
@@ -298,7 +303,7 @@ def lay_out_frames(codes: dict[str, Code], entry: str) -> int:
                 pending.append(callee.name)
     end = max(code.base + code.frame_bytes for code in codes.values())
     if any(code.recursive for code in codes.values()):
-        end += _DEEPEST_RECURSION * max(16, sum(code.frame_bytes for code in codes.values()))
+        end += _DEEPEST_RECURSION * max(_SMALLEST_FRAME, sum(code.frame_bytes for code in codes.values()))
     return end
 
 

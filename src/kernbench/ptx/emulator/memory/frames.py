@@ -65,10 +65,11 @@ class Frames:
         # the base of each function's current frame, and the cells that hold addresses in it
         self._bases: dict[str, int] = {}
         self._cells: dict[str, list[tuple[Array, int]]] = {}
-        # the stack for alloca, made on first use, and its top at the call of each function
+        # the stack for alloca, made on first use, and its top when a function was called, by depth of the call
         self._stack: Stack | None = None
         self._ends: dict[int, Array] = {}
-        # saved registers of recursive functions, by function and depth
+        # saved registers of recursive functions, by function and depth of the call: frames may have no bytes, so that
+        # their bases would not differ
         self._kept: dict[tuple[str, int], dict[str, Array]] = {}
         # and their undefined flags
         self._kept_flags: dict[tuple[str, int], dict[tuple[str, int], Array]] = {}
@@ -122,10 +123,11 @@ class Frames:
         """Begin a frame, pass arguments, and save the registers of a recursive function."""
         values = [self._read(fragment, transfer, caller) for transfer in arguments]
         if code.recursive:
-            self._keep(fragment, code, frame.base)
+            self._keep(fragment, code, len(fragment.stack))
         if self._batch.program.takes_stack:
             lanes = _lanes(fragment)
-            self._ends.setdefault(frame.base, np.zeros(self._batch.lanes, np.int64))[lanes] = self.stack.tops(lanes)
+            ends = self._ends.setdefault(len(fragment.stack), np.zeros(self._batch.lanes, np.int64))
+            ends[lanes] = self.stack.tops(lanes)
         if self.nbytes:
             self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = self._fresh_frame(code)
         for transfer, value in zip(arguments, values, strict=True):
@@ -134,12 +136,12 @@ class Frames:
     def leave(self, fragment: Fragment, frame: Frame, caller: int) -> None:
         """Restore the registers of a recursive function, and pass results."""
         values = [self._read(fragment, transfer, frame.base) for transfer in frame.results]
-        code = self._batch.program.codes[frame.callee]
+        code, depth = self._batch.program.codes[frame.callee], len(fragment.stack) - 1
         if code.recursive:
-            self._restore(fragment, code, frame.base)
+            self._restore(fragment, code, depth)
         if self._batch.program.takes_stack:
             lanes = _lanes(fragment)
-            self.stack.restore(lanes, self._ends[frame.base][lanes], None)
+            self.stack.restore(lanes, self._ends[depth][lanes], None)
         if self.nbytes:
             self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = NOTHING
         for transfer, value in zip(frame.results, values, strict=True):
@@ -192,21 +194,21 @@ class Frames:
         self._bytes.reshape(-1, self._stride)[lanes, part] = data[chosen]
         self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN if state is None else state[chosen]
 
-    def _keep(self, fragment: Fragment, code: Code, base: int) -> None:
+    def _keep(self, fragment: Fragment, code: Code, depth: int) -> None:
         """Save a function's registers for a fragment's lanes, one set for each depth of the stack."""
-        kept, lanes = self._kept.setdefault((code.name, base), {}), _lanes(fragment)
+        kept, lanes = self._kept.setdefault((code.name, depth), {}), _lanes(fragment)
         for bank, rows in code.rows.items():
             if bank not in kept:
                 kept[bank] = np.zeros((len(rows), self._batch.lanes), bank)
             kept[bank][:, lanes] = self._batch.banks[bank][np.array(rows)[:, None], lanes]
-        flags = self._kept_flags.setdefault((code.name, base), {})
+        flags = self._kept_flags.setdefault((code.name, depth), {})
         self._batch.checks.definedness.flags.keep(code.rows, lanes, flags)
 
-    def _restore(self, fragment: Fragment, code: Code, base: int) -> None:
-        kept, lanes = self._kept[code.name, base], _lanes(fragment)
+    def _restore(self, fragment: Fragment, code: Code, depth: int) -> None:
+        kept, lanes = self._kept[code.name, depth], _lanes(fragment)
         for bank, rows in code.rows.items():
             self._batch.banks[bank][np.array(rows)[:, None], lanes] = kept[bank][:, lanes]
-        self._batch.checks.definedness.flags.restore(code.rows, lanes, self._kept_flags[code.name, base])
+        self._batch.checks.definedness.flags.restore(code.rows, lanes, self._kept_flags[code.name, depth])
 
 
 def _lanes(fragment: Fragment) -> Array:
