@@ -55,6 +55,36 @@ def test_float_sums(lab):
     assert (result.view("f4") == np.cumsum(np.r_[0, np.arange(31)])).all()
 
 
+# additions to global memory flush subnormal f32, before and after; those to shared memory do not, as a loop of
+# compare-and-swap makes them
+@pytest.mark.parametrize(
+    ("before", "added", "flushed", "exact"),
+    [
+        (0, 0x00000001, 0, 0x00000001),
+        (0x00000001, 0, 0, 0x00000001),
+        (0x80000000, 0x80000001, 0x80000000, 0x80000001),
+        # the difference of two normal numbers is subnormal
+        (0x00800001, 0x80800000, 0, 0x00000001),
+        (0x3F800000, 0x3F800000, 0x40000000, 0x40000000),
+        (0x7F800000, 0xFF800000, 0x7FFFFFFF, 0x7FFFFFFF),
+    ],
+)
+def test_subnormal_sums(lab, before, added, flushed, exact):
+    head = f"  mov.b32 %f1, {added:#x};\n  mov.u32 %r5, {before:#x};\n"
+    assert lab.kinds(head + "  red.global.add.f32 [%rd20], %f1;", np.array([before], "u4"), block=1) == []
+    assert lab.arrays[0].numpy().tolist() == [flushed]
+    vector = "  red.global.add.v2.f32 [%rd20], {%f1, %f1};"
+    assert lab.kinds(head + vector, np.array([before] * 2, "u4"), block=1) == []
+    assert lab.arrays[0].numpy().tolist() == [flushed] * 2
+    room = "  .shared .b32 word;\n  mov.u64 %rd1, word;\n  st.shared.u32 [%rd1], %r5;\n"
+    for add in ("atom.shared.add.f32 %f2", "cvta.shared.u64 %rd1, %rd1;\n  atom.add.f32 %f2"):
+        found = lab.compute(head + room + f"  {add}, [%rd1], %f1;\n  ld.shared.u32 %r63, [word];", block=1)
+        assert found.tolist() == [exact]
+    wide = "  mov.b64 %d1, 1;\n  red.global.add.f64 [%rd20], %d1;"
+    assert lab.kinds(wide, np.zeros(1, "u8"), block=1) == []
+    assert lab.arrays[0].numpy().tolist() == [1]
+
+
 @pytest.mark.parametrize(("kind", "dtype"), [("f16", "f2"), ("bf16", None)])
 def test_packed_sums(lab, kind, dtype):
     one = 0x3C00 if kind == "f16" else 0x3F80

@@ -132,7 +132,8 @@ def _update(d: Decoding) -> Update:
     op, kind = d.mod("op"), d.mod("type")
     if kind == "b128":
         return _exchange if op == "exch" else _compare_and_swap
-    function = operation(f"{op}.float", {"type": kind})
+    # vectors of f32 are in global memory, where additions flush subnormal numbers
+    function = operation(f"{op}.float", {"type": kind} | ({"ftz": "ftz"} if kind == "f32" else {}))
 
     def each(old: list[Array], given: list[Array], results: list[Array]) -> None:
         for before, value, result in zip(old, given, results, strict=False):

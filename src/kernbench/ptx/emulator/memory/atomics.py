@@ -2,6 +2,8 @@
 
 Conventions are those of `access`. `target` is the row of the old value, negative for a reduction. The result is the
 number of lanes that changed memory, so that failed attempts do not count as progress.
+
+Additions of f32 in global memory flush subnormal numbers, those in shared memory do not.
 """
 
 from collections.abc import Callable
@@ -33,10 +35,13 @@ from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64,
 OPERATIONS = {
     name: code
     for code, name in enumerate(
-        ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min.u", "max.u", "min.s", "max.s", "add.f")
+        ("add", "and", "or", "xor", "exch", "cas", "inc", "dec", "min.u", "max.u", "min.s", "max.s", "add.f", "add.ftz")
     )
 }
-_ADD, _AND, _OR, _XOR, _EXCH, _CAS, _INC, _DEC, _MIN_U, _MAX_U, _MIN_S, _MAX_S, _ADD_F = range(13)
+_ADD, _AND, _OR, _XOR, _EXCH, _CAS, _INC, _DEC, _MIN_U, _MAX_U, _MIN_S, _MAX_S, _ADD_F, _ADD_FTZ = range(14)
+# bytes of an f32
+_F32 = 4
+_SIGN32, _EXPONENT32 = np.uint32(1 << 31), np.uint32(0xFF << 23)
 _NAN32, _NAN64 = np.uint32(0x7FFFFFFF), np.uint64(0x7FFFFFFFFFFFFFFF)
 
 
@@ -45,9 +50,24 @@ def _float_sum(a: Word, b: Word) -> Word:
     raise NotImplementedError("only compiled code adds here")
 
 
+def _flushing_sum(a: Word, b: Word) -> Word:
+    """The same, with subnormal f32 made zeros of their sign before and after."""
+    raise NotImplementedError("only compiled code adds here")
+
+
+@part
+def _flushed32(a: Word) -> Word:
+    return a if a & _EXPONENT32 else a & _SIGN32
+
+
 def _sum32(a: Word, b: Word) -> Word:
     total = float32_of(a) + float32_of(b)
     return _NAN32 if total != total else bits_of_float32(total)
+
+
+def _flushing_sum32(a: Word, b: Word) -> Word:
+    total = float32_of(_flushed32(a)) + float32_of(_flushed32(b))
+    return _NAN32 if total != total else _flushed32(bits_of_float32(total))
 
 
 def _sum64(a: Word, b: Word) -> Word:
@@ -59,9 +79,10 @@ def _unused(a: Word, b: Word) -> Word:
     return a
 
 
-# addition, by the type of the bits
-_SUMS = {Scalar("u", 8): _unused, Scalar("u", 16): _unused, Scalar("u", 32): _sum32, Scalar("u", 64): _sum64}
-vars(_float_sum)["by_kind"] = _SUMS
+# additions, by the type of the bits
+_UNUSED = {Scalar("u", 8): _unused, Scalar("u", 16): _unused}
+vars(_float_sum)["by_kind"] = {**_UNUSED, Scalar("u", 32): _sum32, Scalar("u", 64): _sum64}
+vars(_flushing_sum)["by_kind"] = {**_UNUSED, Scalar("u", 32): _flushing_sum32, Scalar("u", 64): _unused}
 
 
 def _compiled_sum(a: Word, b: Word) -> Callable[[Word, Word], Word]:
@@ -70,11 +91,16 @@ def _compiled_sum(a: Word, b: Word) -> Callable[[Word, Word], Word]:
     return found.get(a, _unused)
 
 
+def _compiled_flushing_sum(a: Word, b: Word) -> Callable[[Word, Word], Word]:
+    return _flushing_sum32 if a == type_named("uint32") else _unused
+
+
 @with_numba
 def _register_with_numba() -> None:
     from numba.extending import overload
 
     overload(_float_sum)(_compiled_sum)
+    overload(_flushing_sum)(_compiled_flushing_sum)
 
 
 @part
@@ -86,8 +112,8 @@ def _result(operation: Int, old: Word, b: Word, c: Word, one: Word, sign: Word) 
         return c if old == b else old
     if operation == _EXCH:
         return b
-    if operation == _ADD_F:
-        return _float_sum(old, b)
+    if operation >= _ADD_F:
+        return _float_sum(old, b) if operation == _ADD_F else _flushing_sum(old, b)
     if operation == _AND:
         return old & b
     if operation == _OR:
@@ -107,6 +133,11 @@ def _result(operation: Int, old: Word, b: Word, c: Word, one: Word, sign: Word) 
     if operation == _MIN_S:
         return old if less else b
     return b if less else old
+
+
+def in_space(operation: int, space: str, nbytes: int) -> int:
+    """The operation on words of a space."""
+    return _ADD_FTZ if operation == _ADD_F and space == "global" and nbytes == _F32 else operation
 
 
 class Noted(NamedTuple):

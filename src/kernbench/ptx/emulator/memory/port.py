@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory import access
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, TRACKED, UNWRITTEN, WRITTEN, Arena
-from kernbench.ptx.emulator.memory.atomics import atomic
+from kernbench.ptx.emulator.memory.atomics import atomic, in_space
 from kernbench.ptx.emulator.memory.cells import STORE, TABLE, UPDATE, Shadow, new_cells
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
@@ -537,9 +537,9 @@ class Port:
                 self._checker.note(part, True, site, lanes, active, (at, by, base), registers.itemsize)
             if part.name == "global" and self._arena.footprint is not None:
                 self._arena.footprint.lanes(offsets_of((at, by, base)), active, registers.itemsize)
-            shadow, number, reach = self._arguments(part, site, scope)
-            noted = (shadow, number, reach, kind)
-            self.changes += atomic(memory, state, part.dirty, where, moved, operation, self._report, checked, noted)
+            noted = (*self._arguments(part, site, scope), kind)
+            code = in_space(operation, part.name, registers.itemsize)
+            self.changes += atomic(memory, state, part.dirty, where, moved, code, self._report, checked, noted)
             if self._report[: len(access.CODES), 0].any():
                 self._report_trouble(
                     part, site, "atomic", Spot(lanes, at, int(by), registers.itemsize, scope, None, base, active)
