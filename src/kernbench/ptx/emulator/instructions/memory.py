@@ -25,8 +25,9 @@ _STRONG = frozenset(("volatile", "relaxed", "acquire", "release"))
 
 
 def space_name(d: Decoding, address: AddressSlot) -> str:
-    """The memory of an access: from the variable's space, or the modifier."""
-    return space_of(address.space or d.mod("space"))
+    """The memory of an access: from the variable's space, or the modifier; inside a function `.param` is its own."""
+    space = address.space or d.mod("space")
+    return space_of("param::func" if space == "param" and not d.entry else space)
 
 
 def load(d: Decoding) -> "Step | FromFacts":
