@@ -110,8 +110,8 @@ def _see(c, incoming, lanes, clocks):  # type: ignore[no-untyped-def]
 
 
 @part
-def _is_outdone(e, f, c, lags, sources, lanes, clocks):  # type: ignore[no-untyped-def]
-    """Whether edge f into node c always ends later than edge e, or at the same time but precedes it.
+def _is_outdone(e, f, lags, sources, lanes, clocks):  # type: ignore[no-untyped-def]
+    """Whether edge f always ends later than edge e into the same node, or at the same time but precedes it.
 
     If the sources differ, the source of e must be done before that of f starts (by the vector clock of f's source), and
     that must take time.
@@ -137,7 +137,7 @@ def _leave_out(c, lags, incoming, lanes, clocks, use):  # type: ignore[no-untype
         return
     for i in range(first, last):
         for j in range(first, last):
-            if i != j and _is_outdone(edges[i], edges[j], c, lags, sources, lanes, clocks):
+            if i != j and _is_outdone(edges[i], edges[j], lags, sources, lanes, clocks):
                 use[edges[i]] = LEFT_OUT
                 break
 

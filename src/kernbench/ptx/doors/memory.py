@@ -149,12 +149,8 @@ class DeviceMemory:
         elif found.sparse:
             self.arena.fill_state(found, WRITTEN | TRACKED)
 
-    def watches(self, address: int) -> bool:
-        """Whether an allocation, by its first address, may have unwritten bytes that the host writes directly."""
-        return address in self._watched
-
     def watches_any(self, addresses: Iterable[int]) -> bool:
-        """Whether that holds for one of several."""
+        """Whether one of some allocations, by first address, may have unwritten bytes that the host writes directly."""
         return bool(self._watched) and any(address in self._watched for address in addresses)
 
     def settle(self) -> None:

@@ -211,22 +211,12 @@ class ScratchPool:
                 break
         shelf.insert(at, block)
 
-    def shelve(self, block: Block) -> None:
-        """Take back a block, after all others: for somebody who knows the order."""
-        self._is_out_of_order = True
-        self.used -= block.nbytes
-        block.users = 0
-        block.data = None
-        block.sends = ()
-        block.arriving = None
-        block.shelf.append(block)
-        self._too_large = 1 << 62
-
     def again(self, events: list[tuple[int, int]], blocks: list[Block]) -> list[int]:
         """Allocations and releases that were made before, done again in the same order; the address of each allocation.
 
         Events are (index, bytes), -1 for a release: the block of an allocation comes to `blocks[index]`, that of a
-        release is taken from there. As `allocate` and `shelve` would do it, in a loop that calls neither.
+        release is taken from there, and given back after all others: the caller knows the order. As `allocate` and
+        `release` would do it, in a loop that calls neither.
         """
         self._is_out_of_order = True
         known, used, peak, has_room = self._shelf_for.get, self.used, self.peak, False

@@ -147,7 +147,7 @@ class Joiner:
         near = first_token.repeat(counts)[left]
         waiting, following = _chains(row_of, len(self._anchors.anchored))
         given = np.full(len(left), -1, np.int32)
-        matching.pair_moved(rows, row_of, near, _REACH, waiting, following, given, taken)
+        matching.pair_moved(rows, near, _REACH, waiting, following, given, taken)
         token_of[left] = given
 
 

@@ -291,7 +291,6 @@ def _next_anchor(row: Ints, must: Flags, wanted: bool, token: int, following: In
 @native_loop
 def pair_moved(
     tokens: Ints,
-    row_of: Ints,
     near: Longs,
     reach: int,
     waiting: Ints,
@@ -301,7 +300,7 @@ def pair_moved(
 ) -> int:
     """Give tokens that are left to anchors of their row that are left nearby: code moved from one node to another.
 
-    `near[k]` is the token where the way stands at anchor k, `row_of[k]` its row. `waiting` by row is the first anchor
+    `near[k]` is the token where the way stands at anchor k. `waiting` by row is the first anchor
     that is left, `following` by anchor the next one of its row.
     """
     found = 0

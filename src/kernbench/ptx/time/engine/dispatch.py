@@ -32,11 +32,11 @@ def start_cluster(slot, now, grid, state, servers, constants, counts):  # type: 
         ctas[cta, c.C_NUMBER] = numbers[at * size + rank]
         ctas[cta, c.C_CLUSTER] = slot
         ctas[cta, c.C_RANK] = rank
-        _start_cta(cta, order[middle * size + rank], kinds[middle], begin, grid, state, constants, counts)
+        _start_cta(cta, order[middle * size + rank], kinds[middle], begin, grid, state, constants)
 
 
 @part
-def _start_cta(cta, kind, of_cluster, begin, grid, state, constants, counts):  # type: ignore[no-untyped-def]
+def _start_cta(cta, kind, of_cluster, begin, grid, state, constants):  # type: ignore[no-untyped-def]
     """Start a CTA of a class, in a cluster of a kind, in its slot."""
     class_paths, class_events, syncs, path_start = grid[3], grid[4], grid[6], grid[7]
     warps, ctas, remaining, done, agenda = state[0], state[1], state[2], state[3], state[5]

@@ -129,7 +129,7 @@ def _next_ready(w, op, following, ops, warps, constants):  # type: ignore[no-unt
 
 
 @part
-def _taken_until(sub, op, now, ops, pipe_free, queue, constants):  # type: ignore[no-untyped-def]
+def _taken_until(sub, op, ops, pipe_free, queue, constants):  # type: ignore[no-untyped-def]
     """When the unit that an instruction needs for issue becomes free."""
     what, pipe = ops[op, c.WHAT], ops[op, c.PIPE]
     if what == c.WGMMA:
@@ -318,7 +318,7 @@ def _choose(sub, now, path_op, tables, warps, pipe_free, constants):  # type: ig
             warps[w, c.W_TAKEN] = pipe_free[sub, c.TAKEN] if when > now else -1
             warps[w, c.W_READY] = when
         if when <= now:
-            when = _taken_until(sub, path_op[warps[w, c.W_AT]], now, ops, pipe_free, queue, constants)
+            when = _taken_until(sub, path_op[warps[w, c.W_AT]], ops, pipe_free, queue, constants)
             if when <= now:
                 better = chosen < 0 or warps[w, c.W_ISSUED] < warps[chosen, c.W_ISSUED]
                 if better and chosen >= 0:

@@ -158,7 +158,7 @@ class TensorChecks(TensorObserver):
             self._descriptors.check(which, tiles, homes.reshape(-1), everywhere, site)
             reads(_side(tiles, group, True), group.ctas)
             if group.form.pair:
-                self._peer_reads(_side(tiles, group, False), group.ctas, lanes, site)
+                self._peer_reads(_side(tiles, group, False), lanes, site)
 
     def _reader(self, lanes: Array, site: Site) -> Callable[[list[Tiles], Array], None]:
         """A function that enters reads of tiles in shared memory of CTAs, by operations of lanes."""
@@ -168,7 +168,7 @@ class TensorChecks(TensorObserver):
         size = self._batch.shared_stride
         return lambda tiles, ctas: shadow.access("shared", False, Ranges(*ranges_of(ctas, tiles, size)), begun)
 
-    def _peer_reads(self, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
+    def _peer_reads(self, tiles: list[Tiles], lanes: Array, site: Site) -> None:
         """Enter reads of tiles in the peers' shared memory, as actors of the same warps there."""
         mirror = self._order.mirror(lanes // WARP)
         ranges = Ranges(*ranges_of(mirror % self._batch.ctas, tiles, self._batch.shared_stride))
@@ -255,7 +255,7 @@ class TensorChecks(TensorObserver):
         self._descriptors.check("the source", tiles, own, lanes, form.site)
         self._reader(lanes, form.site)(tiles, own)
         if pair:
-            self._peer_reads(tiles, own, lanes, form.site)
+            self._peer_reads(tiles, lanes, form.site)
         for address in np.unique(addresses).tolist():
             warps = lanes[addresses == address] // WARP
             first = address & 0xFFFF

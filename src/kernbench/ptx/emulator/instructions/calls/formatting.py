@@ -36,7 +36,7 @@ def formatted(layout: bytes, following: Next, text: Text) -> tuple[bytes, int]:
             flags, wide = flags + "-", -wide
         exact = int(value("i")) if precision == "*" else None if precision is None else int(precision or 0)
         exact = None if exact is not None and exact < 0 else exact
-        return _padded(*_converted(letter, length or "", flags, exact, value, text), flags, wide, exact)
+        return _padded(*_converted(letter, length or "", flags, exact, value, text), flags, wide)
 
     return _CONVERSION.sub(convert, layout), taken
 
@@ -110,7 +110,7 @@ def _hexadecimal(size: float, exact: int | None) -> bytes:
     return f"0x{first:x}{'.' if text else ''}{text}p{power:+d}".encode()
 
 
-def _padded(sign: bytes, digits: bytes, zeros: bool, flags: str, wide: int, exact: int | None) -> bytes:
+def _padded(sign: bytes, digits: bytes, zeros: bool, flags: str, wide: int) -> bytes:
     if "-" in flags:
         return (sign + digits).ljust(wide)
     if "0" in flags and zeros:
