@@ -15,25 +15,16 @@ from tests.mesh import both_ways
 
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
-from kernbench.triton_emu.repeating.folding import Fold
 
 SHAPES = ((16, 16), (8, 32), (16, 1), (48, 16))
 BYTES = 4 * 48 * 16
-pytestmark = pytest.mark.usefixtures("small_heap")
+pytestmark = pytest.mark.usefixtures("small_heap", "short_loops")
 OPERATIONS = st.tuples(
     st.sampled_from(["load", "store", "add", "inplace", "view", "move", "reduce", "drop"]),
     st.integers(0, 5),
     st.integers(0, 5),
     st.integers(0, 3),
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def short_loops_too():
-    """Loops of five iterations fold, so that small kernels show what long ones do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
-        yield
 
 
 ROWS = 4096
@@ -45,20 +36,6 @@ def launched(kernel, *args, rows=ROWS, **options):
 
 def same(kernel, *args, rows=ROWS, **options):
     return both_ways.same(kernel, *args, rows=rows, **options)
-
-
-@pytest.fixture
-def folds(monkeypatch):
-    """How many iterations each fold has recorded."""
-    times = []
-    repeat = Fold.repeat
-
-    def counted(self, now, count):
-        times.append(count)
-        repeat(self, now, count)
-
-    monkeypatch.setattr(Fold, "repeat", counted)
-    return times
 
 
 def softmax(x, y, n, step=BYTES, *, tl):

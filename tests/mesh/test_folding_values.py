@@ -18,30 +18,7 @@ from kernbench.triton_emu.repeating.folding import Fold
 from kernbench.triton_emu.stacking.transfers import Load
 
 BYTES = kernels.BYTES
-pytestmark = pytest.mark.usefixtures("small_heap")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def short_loops_too():
-    """Loops of five iterations fold, inside others, too, so that small kernels show what long ones do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
-        patch.setattr("kernbench.triton_emu.repeating.loops.WORTH_COMPUTING", 0)
-        yield
-
-
-@pytest.fixture
-def folds(monkeypatch):
-    """How many iterations each fold has recorded."""
-    times = []
-    repeat = Fold.repeat
-
-    def counted(self, now, count):
-        times.append(count)
-        repeat(self, now, count)
-
-    monkeypatch.setattr(Fold, "repeat", counted)
-    return times
+pytestmark = pytest.mark.usefixtures("small_heap", "short_loops_inside")
 
 
 def launched(kernel, *args, folds=True, scratch="4 MiB", rows=512, filled=True, **options):

@@ -19,22 +19,7 @@ import numpy as np
 import pytest
 from tests.mesh.test_folding import BYTES, same
 
-from kernbench.triton_emu.repeating.folding import Fold
-
-
-@pytest.fixture(autouse=True)
-def folds(monkeypatch):
-    """Loops of five iterations fold; how many iterations each fold has recorded."""
-    monkeypatch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
-    times = []
-    repeat = Fold.repeat
-
-    def counted(self, now, count):
-        times.append(count)
-        repeat(self, now, count)
-
-    monkeypatch.setattr(Fold, "repeat", counted)
-    return times
+pytestmark = pytest.mark.usefixtures("short_loops")
 
 
 class Kept:

@@ -14,16 +14,7 @@ from kernbench.triton_emu.stacking import stack
 from kernbench.triton_emu.stacking.stack import Stack
 
 BYTES = 16 * 16 * 4
-pytestmark = pytest.mark.usefixtures("small_heap")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def short_loops_too():
-    """Loops of five iterations fold, so that small kernels show what long ones do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kernbench.triton_emu.repeating.loops.FEWEST", 5)
-        patch.setattr("kernbench.triton_emu.repeating.loops.WORTH_COMPUTING", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("small_heap", "short_loops_inside")
 
 
 @pytest.fixture
