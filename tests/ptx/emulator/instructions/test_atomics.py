@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from kernbench.safety.budget import Budget
+
 INTEGER = [
     ("add.u32", "u4", lambda old, b: old + b),
     ("add.u64", "u8", lambda old, b: old + b),
@@ -112,6 +114,37 @@ def test_128_bits(lab):
 """
     assert lab.compute(body, np.zeros(2, "u8"), out="u8").tolist() == list(range(32))
     assert lab.arrays[0].numpy().tolist() == [32, 32]
+
+
+LOCK = """
+TRY:
+{take}
+  @%p1 bra TRY;
+  ld.global.u32 %r7, [%rd20+16];
+  add.u32 %r7, %r7, 1;
+  st.global.u32 [%rd20+16], %r7;
+{give}
+"""
+WORDS = {
+    "b32": {
+        "take": "  atom.global.acquire.gpu.cas.b32 %r6, [%rd20], 0, 1;\n  setp.ne.u32 %p1, %r6, 0;",
+        "give": "  atom.global.release.gpu.exch.b32 %r6, [%rd20], 0;",
+    },
+    "b128": {
+        "take": "  atom.global.acquire.gpu.cas.b128 %q2, [%rd20], %q0, %q1;\n  mov.b128 {%rd3, %rd4}, %q2;\n"
+        "  setp.ne.u64 %p1, %rd3, 0;",
+        "give": "  atom.global.release.gpu.exch.b128 %q3, [%rd20], %q0;",
+    },
+}
+
+
+@pytest.mark.parametrize("width", WORDS)
+def test_an_attempt_that_fails_is_no_change_of_memory(lab, width):
+    # else threads that wait for a lock try again as often as one of them has tried
+    head = "  .reg .b128 %q<4>;\n  mov.u64 %rd1, 0;\n  mov.u64 %rd2, 1;\n  mov.b128 %q0, {%rd1, %rd1};\n"
+    body = head + "  mov.b128 %q1, {%rd2, %rd2};\n" + LOCK.format(**WORDS[width])
+    assert lab.kinds(body, np.zeros(8, "u4"), block=16, budget=Budget(steps=500, seconds=600)) == []
+    assert lab.arrays[0].numpy().tolist() == [0, 0, 0, 0, 16, 0, 0, 0]
 
 
 def test_shared_atomics_are_the_blocks_own(lab):

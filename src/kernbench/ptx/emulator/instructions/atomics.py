@@ -104,10 +104,12 @@ def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list
             given = [registers[row, here] for row in (*source_rows, *other_rows)]
             batch.port.load(space, addresses, lanes, offset, bank, old_rows, turn, site, seen)
             results = [np.empty(len(here), registers.dtype) for _ in new_rows]
-            update([registers[row, here] for row in old_rows], given, results)
+            old = [registers[row, here] for row in old_rows]
+            update(old, given, results)
             for row, result in zip(new_rows, results, strict=True):
                 registers[row, here] = result
-            batch.port.store(space, addresses, lanes, offset, bank, new_rows, turn, site, order.scope, kind)
+            changing = any((one != two).any() for one, two in zip(old, results, strict=True))
+            batch.port.store(space, addresses, lanes, offset, bank, new_rows, turn, site, order.scope, kind, changing)
         batch.checks.synchronised()
 
     return action(general)

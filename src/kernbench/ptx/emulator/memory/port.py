@@ -392,14 +392,18 @@ class Port:
         site: Site,
         scope: int = 0,
         kind: int = STORE,
+        changing: bool = True,
     ) -> None:
-        """Store one element for each row to each active position's address from the registers of its lane."""
+        """Store one element for each row to each active position's address from the registers of its lane.
+
+        Unless it is `changing`, each value is in memory already: loops that poll are not woken.
+        """
         registers = self._batch.banks[bank]
         addresses = self._real(space, addresses, offset)
         for part, base, active in self.parts(space, addresses, offset, mask):
             # local memory is invisible to other threads
-            self.changes += part.name != "local"
-            self.shared_stores += part.name == "shared"
+            self.changes += changing and part.name != "local"
+            self.shared_stores += changing and part.name == "shared"
             part, at, by = self._in_cluster(part, addresses, offset, lanes, active, site)
             memory = part.words[registers.itemsize]
             where = (at, by, np.uint64(base), np.uint64(part.size), part.origins)
