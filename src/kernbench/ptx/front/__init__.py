@@ -1,5 +1,5 @@
-"""What takes in PTX that comes as files, and the commands on it (`kernbench ptx`).
+"""The PTX target's commands (`kernbench ptx`, `kernbench exec`, `kernbench cuda`) and the files they read.
 
-The front of a target may see what commands see (benches, reports, the console); nothing imports it: the registry names
-its modules.
+A front may import what commands import (benches, reports, the console). Nothing imports it: the registry of targets
+names its modules.
 """

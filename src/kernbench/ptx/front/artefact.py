@@ -1,8 +1,8 @@
-"""A compiler's artefact as it lies in its cache: the PTX, and beside it what the compiler says of the launch.
+"""What a compiler leaves in its cache for a kernel: the PTX, and metadata about its launch.
 
 Triton writes NAME.ptx, NAME.json (warps, shared memory, cluster, scratch) and NAME.ttir (names and types of arguments)
-into one folder. CuTe DSL (CUTE_DSL_KEEP=ptx,ir) writes NAME.ptx and beside it an .mlir file that says grid, block and
-the layouts of tensors; without that, threads and clusters stand in the PTX.
+into one folder. CuTe DSL (CUTE_DSL_KEEP=ptx,ir) writes NAME.ptx, and an .mlir file with grid, block and the layouts of
+tensors; without the latter, only the PTX's own block and cluster sizes are known.
 """
 
 import json
@@ -16,13 +16,13 @@ from kernbench.ptx.front.launch_file import LaunchFile
 from kernbench.ptx.text.module import Kernel, Parameter
 
 WARP = 32
-# Triton's element types by our names
+# Triton's element types -> kernbench's
 _TYPES = {"f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64", "i1": "u8", "i8": "i8", "i16": "i16", "i32": "i32"}
 _TYPES |= {"i64": "i64", "f8E4M3FN": "f8e4m3", "f8E5M2": "f8e5m2"}
 TENSOR_MAP_BYTES, POINTER_BYTES = 128, 8
-# so many files of a folder are named
+# how many files of a folder an error message lists
 MAX_FILES_LISTED = 8
-# of CuTe DSL: kernels of the PTX, names of types, and a tensor with its element type and layout
+# patterns of CuTe DSL: kernels of the PTX, type aliases, and a tensor with its element type and layout
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _ALIAS = re.compile(r"^(!\w+) = (.*)$", re.MULTILINE)
 _MEMORY = re.compile(r'!cute\.memref<(\w+), gmem[^"]*"([^:"]*):')
@@ -32,7 +32,7 @@ _ARGUMENT = re.compile(r"%(\w+): (!tt\.ptr<[^>]*>|[\w!.<>]+)")
 
 @dataclass(frozen=True)
 class Artefact:
-    """What was found: the PTX file, the launch that its metadata says, and for each argument its name and type."""
+    """The PTX file of a kernel, and what the metadata says of its launch; `arguments` are pairs of name and type."""
 
     ptx: Path
     kernel: str = ""
@@ -42,11 +42,11 @@ class Artefact:
     scratch: tuple[int, ...] = ()
     arguments: tuple[tuple[str, str], ...] = ()
     grid: tuple[int, ...] = ()
-    # parameters that are arrays: number, element type, elements
+    # array parameters: index, element type, number of elements (0: dynamic)
     arrays: tuple[tuple[int, str, int], ...] = ()
 
     def described(self, base: LaunchFile, kernel: Kernel, elements: int) -> LaunchFile:
-        """A launch: what `base` says, over what the metadata says."""
+        """The launch as `base` and the metadata describe it together; `base` takes precedence."""
         args = {self._number(key, kernel): dict(table) for key, table in base.args.items()}
         known: dict[str, dict[str, object]] = {
             str(n): {"dtype": kind, "shape": [size or elements]} for n, kind, size in self.arrays
@@ -67,14 +67,14 @@ class Artefact:
         )
 
     def _number(self, key: str, kernel: Kernel) -> str:
-        """A parameter by the name it has in the PTX or in the source, as its number."""
+        """The index, as text, of a parameter that is named as in the PTX or as in the source."""
         own, names = [p.name for p in kernel.params], [name for name, _ in self.arguments]
         if key in own:
             return str(own.index(key))
         return str(names.index(key)) if key in names and len(names) <= len(own) else key
 
     def _typed(self, kernel: Kernel, elements: int) -> dict[str, dict[str, object]]:
-        """Pointers get an array of the type that the source names."""
+        """Arrays for pointer arguments, of the element types that Triton's metadata names."""
         if len(self.arguments) + len(self.scratch) != len(kernel.params):
             return {}
         return {
@@ -113,7 +113,7 @@ def read_artefact(path: Path) -> Artefact:
 
 
 def _cute(text: Path) -> Artefact:
-    """What the intermediate text of CuTe DSL beside a PTX file says of its kernel; nothing where there is none."""
+    """The artefact of a PTX file of CuTe DSL, with the facts of the .mlir file beside it if there is one."""
     names = _ENTRY.findall(text.read_text(encoding="utf-8", errors="replace"))
     for file in sorted(text.parent.glob("*.mlir")):
         lowered = file.read_text(encoding="utf-8", errors="replace")
@@ -147,7 +147,7 @@ def _of_cute(text: Path, name: str, arguments: str, attributes: str, aliases: di
 
 
 def skeleton(described: LaunchFile, kernel: Kernel) -> str:
-    """A launch file to fill in: what is known of a launch, and a line for what is not."""
+    """A launch file to fill in, with everything that is known of the launch."""
     lines = [f'kernel = "{kernel.name}"', f"grid = {list(described.grid or (1,))}"]
     lines.append(f"block = {list(described.block or kernel.reqntid or (32,))}")
     cluster = described.cluster or kernel.cluster
@@ -166,7 +166,7 @@ def skeleton(described: LaunchFile, kernel: Kernel) -> str:
 
 
 def _asked(parameter: Parameter) -> list[str]:
-    """What could be said of a parameter that nothing is known of."""
+    """Example lines for a parameter of which nothing is known."""
     if parameter.size == TENSOR_MAP_BYTES:
         fill = 'array = "x", dims = [64, 64], strides = [128], box = [64, 64], swizzle = "128B"'
         return [f"tensor_map = {{ {fill} }}   # and [arrays.x] with dtype and shape"]
@@ -212,7 +212,7 @@ def _triton(text: Path, metadata: Path) -> Artefact:
 
 
 def _arguments(file: Path) -> tuple[tuple[str, str], ...]:
-    """Names and types of the kernel's arguments, as far as Triton's intermediate text gives them."""
+    """Names and types of the kernel's arguments from Triton's .ttir file; empty if there is none."""
     if not file.is_file():
         return ()
     found = _FUNCTION.search(file.read_text(encoding="utf-8", errors="replace"))

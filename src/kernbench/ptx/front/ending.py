@@ -1,6 +1,4 @@
-"""Ending a program that was begun here, with the processes that it has begun: none of them goes on working, or holds an
-output open for which somebody waits.
-"""
+"""Ends a program that kernbench started and all its descendants: none keeps running, or holds an output open."""
 
 import os
 import signal
@@ -11,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 _STEP = 0.05
-# a process by its number and the time at which it began: numbers are used again
+# a process: its pid and its start time, since pids are reused
 Process = tuple[int, str]
 
 
 def end_program(child: "subprocess.Popen[bytes]", grace: float) -> None:
-    """End a program: first it is asked to, which lets Python's own end run; then what it began and left behind."""
+    """Terminate a program and wait `grace` seconds, then kill it; then do the same with its remaining descendants."""
     begun = set(descendants(child.pid))
     child.terminate()
     try:
@@ -36,7 +34,7 @@ def end_program(child: "subprocess.Popen[bytes]", grace: float) -> None:
 
 
 def descendants(process: int) -> Iterator[Process]:
-    """The processes that one has begun, and those that these have begun; on systems without /proc none is seen."""
+    """All descendants of a process; without /proc none are found."""
     children: dict[int, list[Process]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         known = _stat(int(path.name))
@@ -50,7 +48,7 @@ def descendants(process: int) -> Iterator[Process]:
 
 
 def _stat(process: int) -> tuple[str, int, str] | None:
-    """State, parent and beginning of a process; None of one that has ended."""
+    """State, parent and start time of a process; None if it has ended."""
     try:
         words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return words[0], int(words[1]), words[19]
@@ -59,6 +57,6 @@ def _stat(process: int) -> tuple[str, int, str] | None:
 
 
 def _lives(process: Process) -> bool:
-    """Whether it is still the same process, and works."""
+    """Whether the process still runs: the pid was not reused, and it is no zombie."""
     known = _stat(process[0])
     return known is not None and known[2] == process[1] and known[0] not in "ZX"

@@ -1,4 +1,4 @@
-"""Launching a kernel of a PTX file as a small TOML describes it, with what it leaves out made at random.
+"""Launch files: a small TOML file that describes a launch of a PTX kernel. What it omits is made at random.
 
 kernel = "saxpy"                # may be left out if the module has one kernel
 grid = [4]
@@ -65,30 +65,30 @@ _TOP = ("kernel", "grid", "block", "cluster", "shared_bytes", "seed", "args", "a
 _ARRAY = ("dtype", "shape", "fill", "file", "expect", "tolerance", "pointers")
 _EXPECTED = ("expect", "reduction", "compute_dtype")
 _ARGUMENT = (*_ARRAY, "value", "bytes", "tensor_map")
-# of a CUtensorMap
+# bytes of a CUtensorMap
 TENSOR_MAP_BYTES = 128
 
 
 @dataclass(frozen=True)
 class LaunchFile:
-    """What a file says of a launch; everything may be absent."""
+    """The content of a launch file; every field may be absent."""
 
     kernel: str = ""
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
-    # None: nobody says
+    # None: not given
     shared_bytes: int | None = None
     seed: int = 0
     args: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     arrays: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     folder: Path = Path()
     cluster: tuple[int, ...] = ()
-    # what parameters are called in the source, where that is known
+    # parameter -> its name in the source, where known
     names: Mapping[str, str] = field(default_factory=dict)
-    # arguments of which a compiler says the type, but nobody what they hold
+    # arguments whose type is known from a compiler's metadata, but whose content is random
     made_up: frozenset[str] = frozenset()
     checkpoints: tuple[PtxCheckpoint, ...] = ()
-    # what they should hold, by name
+    # checkpoint name -> expected values
     intermediates: Mapping[str, Expected] = field(default_factory=dict)
 
 
@@ -131,7 +131,7 @@ def read_launch_file(path: Path) -> LaunchFile:
 
 
 def _checkpoints(path: Path, tables: object) -> tuple[tuple[PtxCheckpoint, ...], dict[str, Expected]]:
-    """Values that are named from outside, and what is expected of each name."""
+    """The checkpoints of a launch file, and the expected values by name."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise BenchError(f"{path}: [[checkpoint]] tables are wanted; got checkpoint = {tables!r}")
     points, wanted = [], {}
@@ -139,7 +139,7 @@ def _checkpoints(path: Path, tables: object) -> tuple[tuple[PtxCheckpoint, ...],
         where = f"{path}: [[checkpoint]] number {number + 1}"
         own = {key: value for key, value in table.items() if key not in _EXPECTED}
         name = str(own.get("name", ""))
-        # with its name alone it is of the PTX itself
+        # with a name alone, the checkpoint is a label within the PTX
         if set(own) != {"name"}:
             points.append(_checkpoint(own, where))
         if "expect" in table:
@@ -150,7 +150,7 @@ def _checkpoints(path: Path, tables: object) -> tuple[tuple[PtxCheckpoint, ...],
 
 
 def _expected(path: Path, where: str, expect: object) -> Array:
-    """An array from a file, or as it stands there."""
+    """Expected values: the content of an .npy file, or the numbers given in the launch file."""
     if not isinstance(expect, list):
         return _load(path.parent / str(expect))
     try:
@@ -176,7 +176,7 @@ def _known(path: Path, where: str, table: Mapping[str, object], allowed: Sequenc
 
 
 def _alone(path: Path, where: str, table: Mapping[str, object]) -> None:
-    """A value, bytes or a tensor map are no array, and say all there is to say."""
+    """Refuse other keys beside value, bytes or tensor_map: those are no arrays."""
     for key in ("value", "bytes", "tensor_map"):
         rest = [other for other in table if other != key]
         if key in table and rest:
@@ -198,7 +198,7 @@ def _number(path: Path, key: str, value: object) -> int:
 
 
 def choose_kernel(module: Module, name: str) -> Kernel:
-    """The kernel called `name`, by its symbol or as C++ has it (`softmax<float, 256>`, `softmax`), or the only one."""
+    """The kernel called `name`, mangled or as in C++ (`softmax<float, 256>`, `softmax`), or the only one."""
     if name:
         return module.kernels[choose("kernel", module.kernels, name)]
     if len(module.kernels) != 1:
@@ -208,7 +208,7 @@ def choose_kernel(module: Module, name: str) -> Kernel:
 
 
 class Arguments:
-    """The arguments of one launch on `device`; `notes` say what was not described and how it was made."""
+    """The arguments of one launch on `device`; `notes` list what was made up."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class Arguments:
         self._made: dict[str, DeviceArray] = {}
         self._making: list[str] = []
         self.notes: list[str] = []
-        # what a kernel takes the elements behind its pointers for; real hardware does not know
+        # element types as inferred from the kernel's loads and stores; only the emulator knows them
         typed = getattr(device, "element_types", None)
         known: Mapping[str, np.dtype[np.generic]] = {} if typed is None else typed(kernel)
         self._taken_for = known if taken_for is None else taken_for
@@ -258,7 +258,7 @@ class Arguments:
         return self._array(parameter.name, table)
 
     def _guess(self, parameter: Parameter) -> object:
-        """Whatever a parameter of this type most likely is."""
+        """A random array or a number, by the parameter's type."""
         name, kind = parameter.name, parameter.type
         if parameter.dims or parameter.size > 8:
             raise BenchError(_undescribed(name, parameter.size))
@@ -275,7 +275,7 @@ class Arguments:
         self.notes.append(f"{self._called(name)}: {count:,} random {dtype}")
 
     def _called(self, name: str) -> str:
-        """A parameter as the source calls it, where that is known."""
+        """A parameter's name in the source, where known."""
         return self._described.names.get(name, name)
 
     def _bytes(self, name: str, text: object) -> bytes:
@@ -292,7 +292,7 @@ class Arguments:
         return made
 
     def _named(self, name: str) -> DeviceArray:
-        """An array that is described somewhere, made when it is first asked for."""
+        """A described array, by name; it is made when first needed."""
         if name in self._made:
             return self._made[name]
         table = self._described.arrays.get(name, self._tables.get(name))
@@ -332,7 +332,7 @@ class Arguments:
 
     @property
     def arrays(self) -> dict[str, DeviceArray]:
-        """All arrays that hold data, and no addresses of others, by name."""
+        """All arrays by name, except those that hold addresses of others."""
         tables = {**self._described.arrays, **self._tables}
         return {
             self._called(name): array for name, array in self._made.items() if "pointers" not in tables.get(name, {})
@@ -340,11 +340,11 @@ class Arguments:
 
     @property
     def has_pointers(self) -> bool:
-        """Whether arrays hold addresses of others."""
+        """Whether there are arrays that hold addresses of others."""
         return len(self.arrays) < len(self._made)
 
     def compare(self, run: Run) -> list[Comparison]:
-        """The arrays that have an expected value, against it."""
+        """Compare the arrays that have an expected value; nothing if the run did not finish."""
         tables = {**self._described.arrays, **self._tables}
         wanted = {name: table for name, table in tables.items() if "expect" in table}
         return [self._compare(name, table) for name, table in wanted.items()] if run.status is Status.FINISHED else []
@@ -401,7 +401,7 @@ def _filled(
 
 
 def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-    """An array of one number, which the element type must hold."""
+    """An array of one number; raises an error if the element type cannot hold it."""
     if not np.issubdtype(dtype, np.integer):
         largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         if np.isfinite(fill) and abs(fill) > largest:
@@ -414,7 +414,7 @@ def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dt
 
 
 def _undescribed(name: str, size: int) -> str:
-    """A parameter too large to guess: what the launch file must say of it."""
+    """The error message for a parameter that is too large to guess."""
     message = f"parameter {name} has {size} bytes: describe it in the launch file (--launch), under [args.{name}]: "
     if size == TENSOR_MAP_BYTES:
         message += 'a tensor map is tensor_map = { array = "x", dims = [64, 8], strides = [128], box = [64, 8] }; '

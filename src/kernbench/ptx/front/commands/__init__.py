@@ -1,1 +1,1 @@
-"""The commands on PTX and on programs that bring it, one file each; none is imported before somebody names it."""
+"""The commands on PTX and on programs that launch it, one file each, imported only when used."""

@@ -1,4 +1,4 @@
-"""How launches of a program compare with those on another device: a table, and the first of each kind that differs."""
+"""Prints how a program's launches compare with the same launches on another device (`kernbench exec --compare`)."""
 
 from typing import TypedDict
 
@@ -10,7 +10,7 @@ from kernbench.ptx.doors.summary import SessionSummary
 
 
 class Difference(TypedDict):
-    """An array that differs, as records have it."""
+    """An array that differs, as stored in the records of a session."""
 
     name: str
     dtype: str
@@ -22,7 +22,7 @@ class Difference(TypedDict):
 
 
 class Agreement(TypedDict):
-    """The verdict on a launch, as records have it."""
+    """The comparison of one launch, as stored in the records of a session."""
 
     outcome: str
     differences: list[Difference]
@@ -30,7 +30,7 @@ class Agreement(TypedDict):
 
 
 def show_agreement(console: Console, summary: SessionSummary, other: str) -> None:
-    """How many launches of each kernel left the same bytes on another device, and the first of the others."""
+    """Print a table of outcomes by kernel, and details of each kernel's first launch of each outcome but identical."""
     table = Table(title=f"compared with {other}: launches", title_justify="left")
     for name in ("kernel", *OUTCOMES):
         table.add_column(name, justify="left" if name == "kernel" else "right", overflow="fold")
@@ -50,7 +50,7 @@ def show_agreement(console: Console, summary: SessionSummary, other: str) -> Non
 
 
 def _reason(found: Agreement) -> str:
-    """Why a launch is not identical, in words."""
+    """The differing arrays of a launch, and the reason for its outcome."""
     arrays = [
         f"  {one['name']}: {one['differ']:,} of {one['elements']:,} elements ({one['dtype']}) differ; first "
         f"[{one['first']}]: {one['ours']} here, {one['theirs']} there"

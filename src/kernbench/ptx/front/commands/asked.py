@@ -1,4 +1,4 @@
-"""What the commands on PTX ask for together: the launch, its limits, and where results go."""
+"""Groups of options that several PTX commands share: the launch, its limits, and where results go."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ from kernbench.safety.budget import Budget
 
 @dataclass(frozen=True)
 class LaunchAsked:
-    """How a kernel is launched: a launch file, and what goes over it."""
+    """How a kernel is launched: a launch file, and options that override it."""
 
     launch: LAUNCH = None
     kernel: KERNEL = ""
@@ -47,13 +47,13 @@ class LimitsAsked:
 
     @property
     def limits(self) -> Budget:
-        """As a launch takes them."""
+        """The limits as a budget of a launch."""
         return Budget(self.budget, self.max_seconds)
 
 
 @dataclass(frozen=True)
 class ResultsAsked:
-    """Where results go, and whether the launch stops inside."""
+    """Where results are written, and the location at which the launch stops, if any."""
 
     json: JSON = None
     trace: TRACE = None

@@ -1,4 +1,4 @@
-"""`kernbench ptx check`: is it PTX, and is a launch of it safe?"""
+"""`kernbench ptx check`: is a file valid PTX, and is a launch of it safe?"""
 
 from kernbench.cli.arguments.grouped import grouped
 from kernbench.cli.arguments.options import STRICT

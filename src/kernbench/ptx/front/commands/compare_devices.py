@@ -30,7 +30,7 @@ OTHER = Annotated[
 SEARCH = Annotated[
     bool, typer.Option("--search/--no-search", help="Where they differ: look for the first instruction that does.")
 ]
-# what an outcome means, in words
+# outcome -> its meaning
 MEANINGS = {
     "identical": "all bytes are the same",
     "rounding": "floats differ by no more than rounding may",
@@ -71,7 +71,7 @@ def compare_devices(
 
 
 def describe(verdict: Verdict) -> list[str]:
-    """The arrays that differ, and why."""
+    """Lines that describe the arrays that differ, and the reason."""
     return [*(f"  {one}" for one in verdict.differences), *([verdict.reason] if verdict.reason else [])]
 
 

@@ -1,4 +1,4 @@
-"""`kernbench cuda check`: CUDA C++, compiled by what is there, and then as PTX is checked."""
+"""`kernbench cuda check`: compiles CUDA C++ to PTX with nvcc or NVRTC, then checks it as `kernbench ptx check` does."""
 
 import re
 import tempfile
@@ -32,7 +32,7 @@ from kernbench.ptx.front.commands.options import (
 
 
 class Action(StrEnum):
-    """What can be done with a source."""
+    """What `kernbench cuda` can do with a source file."""
 
     CHECK = "check"
 
@@ -121,7 +121,7 @@ def cuda(
 
 
 def arguments_toml(arguments: list[str]) -> str:
-    """Arguments as a launch file describes them, by their number."""
+    """The text of a launch file that describes arguments by their index."""
     return "\n".join(f"[args.{number}]\n{_described(text)}\n" for number, text in enumerate(arguments))
 
 

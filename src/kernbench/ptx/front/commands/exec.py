@@ -1,4 +1,4 @@
-"""`kernbench exec`: any program, unchanged, on a machine that has the GPU it asks for; every launch is checked."""
+"""`kernbench exec`: run any program unchanged, as if this machine had a GPU, and check every launch."""
 
 import os
 import resource
@@ -40,7 +40,7 @@ from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
 from kernbench.safety.jobs import allow
 
-# the exit code of a program that took too long, as timeout(1) has it, and the seconds that it has to end by itself
+# exit code of a program stopped by --end-after (as in timeout(1)), and the seconds it has to end after SIGTERM
 TIMED_OUT, _GRACE = 124, 10.0
 
 PROGRAM = Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="The program and its arguments.")]
@@ -174,13 +174,13 @@ def exec_program(
     _write_pages(html, junit, program, summary, arch)
     write_document(json, "exec", lambda: _data(summary, options, ended.code))
     agrees = not any(kernel.differing for kernel in summary.kernels)
-    # a name that no kernel has would let a wrong program pass for ever
+    # --only with a misspelt name would check nothing and always pass
     chosen = not options.chooses_none(summary.titles)
     raise typer.Exit(ended.code or (RIGHT_AND_SAFE if summary.ok and agrees and chosen else FOUND))
 
 
 def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
-    """The page and the JUnit file, where they are asked for."""
+    """Write the HTML page and the JUnit file, if they are asked for."""
     if html is not None:
         runs = [(kernel.title, kernel.run(arch)) for kernel in summary.kernels]
         write_bytes(html, page_html(" ".join(program), runs).encode())
@@ -191,7 +191,7 @@ def _write_pages(html: Path | None, junit: Path | None, program: list[str], summ
 
 @contextmanager
 def _folder(kept: Path | None) -> Iterator[Path]:
-    """Where records lie: a folder that is kept, or one for this command."""
+    """The folder for records: the given one, or a temporary one that is removed afterwards."""
     if kept is not None:
         kept.mkdir(parents=True, exist_ok=True)
         if any(kept.glob("*.launches.jsonl")):
@@ -206,7 +206,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 
 def _traced(folder: Path) -> Run | None:
-    """The run to draw: the first with findings, else the first, of those in which warps hand work to each other."""
+    """The run to draw, among those with a timeline: the first with findings, else the first."""
     runs = [run for path in sorted(folder.glob(f"*{RUN_SUFFIX}")) for run in load_runs(path).runs]
     return next((run for run in runs if run.findings), runs[0] if runs else None)
 
@@ -220,16 +220,16 @@ def _write_trace(target: Path, run: Run | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: its exit code as shells have it, and who ended it; nothing where it ended by itself."""
+    """A program's exit code as shells report it, and the reason if it did not end by itself."""
 
     code: int
     by: str = ""
 
 
 def run_program(words: list[str], options: Options, folder: Path, end_after: float | None = None) -> Ended:
-    """Run a program to its end. Signals to this process are passed on to it.
+    """Run a program to its end; signals to this process are passed on to it.
 
-    One that takes longer than `end_after` seconds is ended, with exit code 124.
+    A program that takes longer than `end_after` seconds is ended, and its exit code is 124.
     """
     environment = child_environment(options, folder, os.environ)
     with _driver(options, folder, environment) as added:
@@ -238,7 +238,7 @@ def run_program(words: list[str], options: Options, folder: Path, end_after: flo
 
 @contextmanager
 def _driver(options: Options, folder: Path, environment: dict[str, str]) -> Iterator[dict[str, str]]:
-    """What lets the program find a driver library; nothing, and a word about it, where none can be built."""
+    """Environment variables with which the program finds kernbench's driver library; none if it cannot be built."""
     with ExitStack() as stack:
         try:
             added = stack.enter_context(driver_environment(options, folder, environment))
@@ -266,9 +266,10 @@ def _run(words: list[str], environment: dict[str, str], end_after: float | None)
 
 @contextmanager
 def _passing_signals(child: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """What would end us ends the program, and the verdict follows: Ctrl-C reaches it by itself, as it has the terminal.
+    """Signals that would end this process end the program instead, so that the verdict is still printed.
 
-    A program that does not heed a signal of which it has had two is killed at the third.
+    Ctrl-C reaches the program by itself, as it shares the terminal; other signals are sent on. The third signal kills
+    the program.
     """
     seen: Counter[int] = Counter()
 
@@ -288,7 +289,7 @@ def _passing_signals(child: "subprocess.Popen[bytes]") -> Iterator[None]:
 
 
 class _Case:
-    """A kernel as JUnit has cases: a suite for the program, a case for each kernel."""
+    """A kernel as a JUnit test case; the program is its suite."""
 
     def __init__(self, program: str, kernel: KernelSummary, arch: str):
         self.file, self.panel, self.seconds = program, kernel.title, kernel.seconds
@@ -298,7 +299,7 @@ class _Case:
 
 
 def _show(summary: SessionSummary, options: Options, ended: Ended) -> None:
-    """The verdict, on standard error."""
+    """Print the verdict on standard error."""
     console = errors()
     if not summary.kernels:
         console.print(
@@ -324,7 +325,7 @@ def _show(summary: SessionSummary, options: Options, ended: Ended) -> None:
 
 
 def _left_out(summary: SessionSummary, options: Options) -> Iterator[str]:
-    """What the options leave out, and which of them leave out nothing."""
+    """Notes about what the options excluded, and about options that excluded nothing."""
     if options.blocks is not None:
         yield (
             f"--blocks: at most {len(options.blocks)} of each grid's blocks ran; races with the others are not known, "
@@ -349,7 +350,7 @@ def _blocks(count: int) -> str:
 
 
 def _notes(summary: SessionSummary) -> Iterator[str]:
-    """What is to be said beside the table."""
+    """Notes printed below the table."""
     for kernel in summary.kernels:
         yield from (f"{kernel.title}, {error}" for error in (*kernel.errors, kernel.accepted) if error)
         for tuned in dict.fromkeys(kernel.tuned):
@@ -379,7 +380,7 @@ def _often(count: int) -> str:
 
 
 def _of_times(summary: SessionSummary) -> Iterator[str]:
-    """How times were found and what must be known of them, with the kernels that it is said of where these differ."""
+    """Notes on how times were predicted; each names its kernels if not all have the same note."""
     notes: dict[str, dict[str, None]] = {}
     for kernel in summary.kernels:
         for launch in kernel.launches:
@@ -390,7 +391,7 @@ def _of_times(summary: SessionSummary) -> Iterator[str]:
 
 
 def _without_lines(summary: SessionSummary) -> Iterator[str]:
-    """Kernels whose findings stand at lines of PTX, and what brings lines of a source."""
+    """Kernels whose findings are at lines of PTX, and how to get source lines."""
     for kernel in summary.kernels:
         if any(finding.where is not None and finding.where.file.startswith("<ptx ") for finding in kernel.findings):
             yield (
@@ -407,7 +408,7 @@ def _signal_name(number: int) -> str:
 
 
 def _table(summary: SessionSummary, options: Options) -> Table:
-    """A row for each kernel."""
+    """The table of the verdict: a row for each kernel."""
     table = Table(title=f"{options.arch}: {summary.headline}", title_justify="left")
     timed = ("predicted",) if options.time else ()
     for name in ("kernel", "launches", "checked", "instructions", "seconds", *timed, "findings"):
@@ -428,18 +429,18 @@ def _table(summary: SessionSummary, options: Options) -> Table:
 
 
 def _predicted(kernel: KernelSummary) -> str:
-    """What all launches of a kernel take on a GPU together."""
+    """The predicted time of all launches of a kernel together."""
     return "none" if kernel.predicted_ps is None else duration(kernel.predicted_ps)
 
 
 def _cpu_seconds() -> float:
-    """What the processors of this computer worked for the program and what emulated its GPU."""
+    """CPU seconds of the program and of the processes that emulated its GPU."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return round(used.ru_utime + used.ru_stime, 3)
 
 
 def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, object]:
-    """The document."""
+    """The JSON document."""
     return {
         "arch": options.arch,
         "exact": options.exact,

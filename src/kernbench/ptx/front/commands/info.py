@@ -1,4 +1,4 @@
-"""`kernbench ptx info`: what is in a module."""
+"""`kernbench ptx info`: what a PTX module contains."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -90,7 +90,7 @@ def _show_kernel(console: Console, kernel: Kernel, resources: dict[str, KernelRe
 
 
 def _amounts(resources: KernelResources) -> str:
-    """Registers, spills and bytes, as a sentence."""
+    """ptxas's figures of a kernel (registers, spills, bytes) as text."""
     return ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in asdict(resources).items())
 
 

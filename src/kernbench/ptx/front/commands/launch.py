@@ -1,4 +1,4 @@
-"""`kernbench ptx launch`: what a compiler left in its cache, with its metadata."""
+"""`kernbench ptx launch`: launch a kernel from a compiler's cache, with the metadata that lies beside it."""
 
 from pathlib import Path
 from typing import Annotated

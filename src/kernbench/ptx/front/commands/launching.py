@@ -1,4 +1,4 @@
-"""What the PTX commands share: reading a module, describing a launch, launching, and reporting what came of it."""
+"""What the PTX commands share: reading a module, describing a launch, launching it, and reporting the result."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ _MADE_UP = (
     "--block, --grid and --launch FILE"
 )
 _COMPILED = "that is machine code; compile the source with nvcc -ptx"
-# files that are taken for PTX, and what to do with them
+# suffixes of files that are often mistaken for PTX, and the remedy
 _NO_PTX = {
     ".py": "run a bench with kernbench run {file}",
     ".cu": "compile it first with nvcc -ptx -lineinfo {file}",
@@ -44,12 +44,12 @@ _NO_PTX = {
 }
 
 
-# the largest modules of libraries have some tens of millions
+# the largest modules of libraries have some tens of millions of characters
 MOST_CHARACTERS = 256 << 20
 
 
 def read_module(file: Path) -> Module:
-    """The module of a file."""
+    """Parse the PTX module in a file."""
     if file.suffix in _NO_PTX:
         raise BenchError(f"{file} is no PTX: {_NO_PTX[file.suffix].format(file=file)}")
     try:
@@ -67,7 +67,7 @@ def read_module(file: Path) -> Module:
 
 
 def at_its_line(file: Path, error: KernbenchError) -> str:
-    """What is wrong with a PTX file, in the form editors jump to."""
+    """The message of an error in a PTX file, with file, line and column in the form that editors jump to."""
     if not isinstance(error, PtxError) or not error.line:
         return f"{file}: {error}"
     message = str(error).partition(": ")[2]
@@ -75,7 +75,7 @@ def at_its_line(file: Path, error: KernbenchError) -> str:
 
 
 def described_launch(asked: LaunchAsked, usual: tuple[int, ...] = (1,)) -> LaunchFile:
-    """The launch file with what the command line says over it; `usual` is the grid where neither says one."""
+    """The launch file with the command line's options over it; `usual` is the grid if neither gives one."""
     base = read_launch_file(asked.launch) if asked.launch is not None else LaunchFile()
     return replace(
         base,
@@ -98,7 +98,7 @@ def _extent(option: str, text: str) -> tuple[int, ...]:
 
 
 class LaunchOptions(TypedDict, total=False):
-    """What a launch is given beside kernel, shape and arguments."""
+    """Keyword options of a launch, beside kernel, shape and arguments."""
 
     budget: Budget
     schedule: str | int
@@ -122,7 +122,7 @@ def launch_kernel(
     options: LaunchOptions,
     quiet: bool = False,
 ) -> Run:
-    """Launch what is described; says what nobody described, unless `quiet`."""
+    """Launch a kernel as described; prints what was made up because it was not described, unless `quiet`."""
     chosen = choose_kernel(module, described.kernel)
     on = _device(device, arch or module.arch)
     arguments = Arguments(on, chosen, described, elements)
@@ -144,7 +144,7 @@ def launch_kernel(
 
 
 def check_part(blocks: str | None, device: str, timed: bool) -> None:
-    """What cannot be asked of a part of a grid."""
+    """Refuse options that cannot be combined with --blocks."""
     if blocks is not None and device != "emulator":
         raise BenchError("--blocks: a GPU runs all blocks of a grid; leave --device away")
     if blocks is not None and timed:
@@ -152,7 +152,7 @@ def check_part(blocks: str | None, device: str, timed: bool) -> None:
 
 
 def dynamic_shared(on: Any, kernel: Kernel, described: int | None) -> tuple[int, list[str]]:
-    """Bytes of dynamic shared memory; where nobody says how many, all there are, so that the rest can be checked."""
+    """Bytes of dynamic shared memory; if undescribed, on the emulator all that fit, so that the rest can be checked."""
     if described is not None or not isinstance(on, ptx.EmulatedDevice):
         return described or 0, []
     most = on.most_shared(kernel)
@@ -178,7 +178,7 @@ def maybe_stop(
     options: LaunchOptions,
     strict: bool,
 ) -> None:
-    """Where a location to stop at is named: run until there, and do not return."""
+    """With --stop-at: run the launch up to that location, print the state, and exit; otherwise do nothing."""
     if asked.stop_at is None:
         return
     if device != "emulator":
@@ -195,7 +195,7 @@ def maybe_stop(
 def comparing_intermediates(
     wanted: bool, stop_at: str | None, device: str, described: LaunchFile, options: LaunchOptions
 ) -> Intermediates | None:
-    """Who compares what the kernel holds on its way, if that is asked for; the launch's options name it."""
+    """With --first-wrong: the comparison of values inside the kernel, which is added to the launch's options."""
     if not wanted:
         return None
     check_first_wrong(stop_at, False, False)
@@ -209,13 +209,13 @@ def comparing_intermediates(
 
 
 def keep_first_wrong(result: Run, comparing: Intermediates | None) -> None:
-    """What was compared on the way becomes a view of the run."""
+    """Add the comparison of intermediate values to the views of the run."""
     if comparing is not None:
         result.views["first_wrong"] = comparing.view()
 
 
 def gpu_for(name: str, arch: str) -> Gpu:
-    """The GPU of that name; without one the first bundled one on which code for the architecture runs."""
+    """The GPU of that name, or the first bundled one that can run code for the architecture."""
     if name:
         return load(name)
     fitting = [gpu for gpu in map(load, (Gpu.whole, *bundled())) if not unfit(arch, gpu)]
@@ -246,7 +246,7 @@ def finish(
 
 
 def _in_file(finding: Finding, file: Path) -> Finding:
-    """The finding with lines of the PTX text as lines of the file that holds it."""
+    """A finding whose lines of the PTX text are lines of `file`."""
 
     def moved(location: Place | None) -> Place | None:
         own = location is not None and location.file.startswith("<ptx ")

@@ -1,4 +1,4 @@
-"""`kernbench ptx mutate`: is each synchronisation instruction needed, and would the checks notice if it were gone?"""
+"""`kernbench ptx mutate`: is each synchronisation instruction needed, and would the checks notice its absence?"""
 
 from typing import Annotated, Unpack
 

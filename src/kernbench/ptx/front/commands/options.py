@@ -1,4 +1,4 @@
-"""Arguments and options that several PTX commands share, each said once."""
+"""Arguments and options that several PTX commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -65,7 +65,7 @@ BUDGET = Annotated[
         min=1,
     ),
 ]
-# about a minute of a loop that never ends, and far more than kernels of the usual size need
+# about a minute of an endless loop, and far more than usual kernels need
 STEPS = 10_000_000
 HTML = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write the result to this file, as a page to open.")

@@ -1,4 +1,4 @@
-"""`kernbench ptx`: look at, check, run and print PTX that any compiler made."""
+"""`kernbench ptx`: the group of commands that inspect, check, run and print PTX of any compiler."""
 
 import typer
 
