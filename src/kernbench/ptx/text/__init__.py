@@ -1,1 +1,1 @@
-"""PTX text to data and back: lexer, parser, module, printer; and what is written in it for the emulator."""
+"""PTX as text and as data: lexer, parser, module and printer, and the checkpoints that kernbench writes into PTX."""

@@ -1,8 +1,8 @@
-"""Values of a kernel that a golden knows by name: where they are, and which element of the golden each of them is.
+"""Checkpoints: values inside a kernel that are compared with a golden, and which element of the golden each value is.
 
-In PTX one stands as `.pragma "kernbench.checkpoint { ... }";`, between the braces a table of TOML. Assemblers pass over
-it, so that the machine code is the same with it and without. For PTX of others the same table stands outside, with the
-`line` before which the values are looked at.
+In PTX a checkpoint is `.pragma "kernbench.checkpoint { ... }";` with a TOML table between the braces. Assemblers ignore
+it, so that the machine code is the same with and without it. For PTX of other compilers the same table is given
+outside, with the `line` before which the values are read.
 """
 
 import tomllib
@@ -24,13 +24,13 @@ _FORBIDDEN = "'\"\\\n\r"
 class PtxCheckpoint:
     """One named value.
 
-    - `registers` of each thread, or `base`, an address in `space` ("shared", "global" or "tensor") of each block
-    - `type`: the element type; without it that of the registers. A register, or word, holds as many as fit
-    - `count`: elements of memory, `address` the byte of element i from `base` on, without it one behind the other;
-      of tensor memory `columns` in each of `lanes` lanes
-    - `at`: for each axis of the golden's array the index of element i; without it memory is the whole array in order
-    - `when`: which threads and elements count; `keys`: handed to the golden's function
-    - `line`: of the PTX (a number), or FILE:LINE of the source, for PTX that does not say it itself
+    - `registers` of each thread; or `base`, an address in `space` ("shared", "global" or "tensor") of each block
+    - `type`: the element type, by default that of the registers. A register or word holds as many elements as fit
+    - `count`: number of elements in memory; `address`: byte offset of element i from `base`, by default contiguous.
+      Tensor memory has `columns` in each of `lanes` lanes instead
+    - `at`: for each axis of the golden's array the index of element i; by default memory is the whole array in order
+    - `when`: a condition that selects threads and elements; `keys`: arguments of the golden's function
+    - `line`: of the PTX (a number), or FILE:LINE of the source, for a checkpoint that is not written in the PTX
     """
 
     name: str
@@ -75,13 +75,13 @@ class PtxCheckpoint:
 
     @property
     def registered(self) -> tuple[str, ...]:
-        """The registers that it reads, in expressions, too."""
+        """The registers that it reads, including those in expressions."""
         texts = (self.base, self.address, *self.at, self.when, *self.keys.values())
         inside = (name for text in texts if text for name in Expression(text).names if name.startswith("%"))
         return tuple(dict.fromkeys((*self.registers, *inside)))
 
     def directive(self) -> Directive:
-        """As it stands in a kernel."""
+        """The checkpoint as a .pragma of a kernel."""
         parts = [f"name = '{self.name}'"]
         if self.registers:
             parts.append(f"registers = {_listed(self.registers)}")
@@ -108,7 +108,7 @@ _KEYS = ("name", "registers", *SPACES, *_TEXTS, *_NUMBERS, "at", "keys", "line")
 
 
 def read_checkpoint(table: object, where: str = "") -> PtxCheckpoint:
-    """A checkpoint from its table; `where` says in errors whose it is."""
+    """A checkpoint from its table; error messages begin with `where`."""
     prefix = f"{where}: " if where else ""
     if not isinstance(table, Mapping):
         raise MisuseError(f"{prefix}a table with name, registers or shared, at, ... is wanted; got {table!r}")
@@ -166,7 +166,7 @@ def _line(value: object) -> int | str:
 
 
 def _registers(value: object) -> tuple[str, ...]:
-    """Names of registers; `%f1:%f8` are eight."""
+    """Names of registers; a range `%f1:%f8` stands for eight."""
     found: list[str] = []
     for name in _texts("registers", value):
         first, several, last = name.partition(":")
@@ -186,7 +186,7 @@ def _trailing(name: str) -> int | None:
 
 
 def checkpoint_of(statement: object) -> PtxCheckpoint | None:
-    """The checkpoint that a statement is, or None."""
+    """The checkpoint in a statement, or None."""
     if not isinstance(statement, Directive) or statement.name != "pragma":
         return None
     text = statement.text.strip().removesuffix(";").strip().strip('"')
@@ -200,9 +200,9 @@ def checkpoint_of(statement: object) -> PtxCheckpoint | None:
 
 
 def with_checkpoints(kernel: Kernel, points: Iterable[PtxCheckpoint]) -> Kernel:
-    """The kernel with checkpoints before the instructions that their lines name.
+    """The kernel with checkpoints inserted before the instructions that their lines name.
 
-    Of a source line it is the first instruction of each run of instructions that belong to it.
+    A source line names the first instruction of each sequence of consecutive instructions that belong to it.
     """
     waiting = list(points)
     if not waiting:
@@ -223,7 +223,7 @@ class _Placing:
         self._points = points
         self._lines: set[int] = set()
         self.placed: list[PtxCheckpoint] = []
-        # the source location of the instruction before, and of the next
+        # the source locations of the current instruction and of the one before it
         self._loc = self._before = ("", 0)
 
     def function(self, function: Function) -> Function:

@@ -1,4 +1,4 @@
-"""Registers, variables, parameters and initialisers."""
+"""Parsing of declarations: registers, variables, parameters and initialisers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,7 +98,7 @@ class Declarations(Expressions):
         return f"{name}({', '.join(number.spelling for number in numbers)})"
 
     def _head(self) -> Variable:
-        """Everything before the name, as a variable without one."""
+        """Everything before the name, as a variable with an empty name."""
         line = self.tokens.line(self.index)
         parts: dict[str, Any] = {}
         while self.texts[self.index].startswith("."):
@@ -206,7 +206,7 @@ class Declarations(Expressions):
 
 
 def _word_kind(word: str) -> str:
-    """The part of a declaration that a word alone gives."""
+    """The part of a declaration that a single keyword gives: linkage, space or vector; otherwise empty."""
     if word in _LINKAGES:
         return "linkage"
     if word in _SPACES:
@@ -214,7 +214,7 @@ def _word_kind(word: str) -> str:
     return "vector" if word in _VECTORS else ""
 
 
-# words that are followed by more: the part they give, and who reads it
+# keywords that are followed by arguments: the part they give, and the method that reads it
 _LONGER: dict[str, tuple[str, Callable[[Declarations], object]]] = {
     "align": ("alignment", Declarations._alignment),
     "attribute": ("attributes", Declarations.attributes),

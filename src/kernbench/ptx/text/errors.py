@@ -1,4 +1,4 @@
-"""What is wrong with a PTX text, and where: line, column and the line itself, with a caret under the column."""
+"""Errors in PTX text: message, line, column, and the line itself with a caret under the column."""
 
 from kernbench.common.errors import KernbenchError
 
@@ -6,9 +6,9 @@ _SHOWN = 160
 
 
 class PtxError(KernbenchError):
-    """PTX that means nothing: an unknown instruction, a wrong operand, an undeclared name.
+    """Invalid PTX: an unknown instruction, a wrong operand, an undeclared name.
 
-    The line is unknown (0) for modules built in Python; `text` is then the instruction.
+    The line is 0 for modules built in Python; `text` is the source line, or then the instruction.
     """
 
     def __init__(self, message: str, line: int = 0, column: int = 0, text: str = ""):
@@ -29,11 +29,11 @@ class PtxError(KernbenchError):
 
 
 class PtxSyntaxError(PtxError):
-    """A text that is not PTX."""
+    """PTX that cannot be parsed."""
 
 
 def _excerpt(text: str, column: int) -> str:
-    """The line with a caret under `column`; a very long line is cut around it."""
+    """The line with a caret under `column`; of a very long line only the part around it."""
     if not text.strip():
         return ""
     first = max(0, column - 1 - _SHOWN // 2) if len(text) > _SHOWN else 0

@@ -1,4 +1,4 @@
-"""Walking tokens; names, numbers, constant expressions and operands."""
+"""Parsing of names, numbers, constant expressions and operands."""
 
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Cursor:
-    """A position in the tokens, and what can be read there."""
+    """A position in the tokens, and the parsing of what begins there."""
 
     def __init__(self, tokens: Tokens):
         self.tokens = tokens
@@ -23,26 +23,26 @@ class Cursor:
         self.index = 0
 
     def unexpected(self, wanted: str) -> PtxSyntaxError:
-        """The error for a token that is not what was wanted."""
+        """The error for a token that differs from what was expected."""
         text = self.texts[self.index]
         found = repr(text if len(text) <= 40 else text[:40] + "...") if text else "the end of the text"
         return self.tokens.error(self.index, f"expected {wanted}, found {found}")
 
     def accept(self, text: str) -> bool:
-        """Step over a token if it is the one asked for."""
+        """Consume a token if it is the given one."""
         if self.texts[self.index] != text:
             return False
         self.index += 1
         return True
 
     def expect(self, text: str, why: str) -> None:
-        """Step over a token that must be there."""
+        """Consume the given token; raise an error if another one is there."""
         if self.texts[self.index] != text:
             raise self.unexpected(f"{text!r} {why}")
         self.index += 1
 
     def name(self, what: str) -> str:
-        """An identifier."""
+        """Parse an identifier."""
         text = self.texts[self.index]
         if text[:1] not in _WORD or not text or "." in text:
             raise self.unexpected(what)
@@ -50,7 +50,7 @@ class Cursor:
         return text
 
     def string(self) -> str:
-        """A quoted string, with its quotes."""
+        """Parse a quoted string; the result includes its quotes."""
         text = self.texts[self.index]
         if not text.startswith('"'):
             raise self.unexpected("a quoted string")
@@ -58,7 +58,7 @@ class Cursor:
         return text
 
     def whole(self) -> int:
-        """A plain unsigned integer."""
+        """Parse an unsigned integer literal."""
         number = literal(self.texts[self.index])
         if not isinstance(number, Integer):
             raise self.unexpected("an integer")
@@ -66,7 +66,7 @@ class Cursor:
         return number.value
 
     def listed(self, read: Callable[[], _T]) -> list[_T]:
-        """One or more, separated by commas."""
+        """Parse one or more items separated by commas."""
         found = [read()]
         while self.accept(","):
             found.append(read())
@@ -74,18 +74,18 @@ class Cursor:
 
 
 class Expressions(Cursor):
-    """Constants and operands."""
+    """Parsing of constants and operands."""
 
     def __init__(self, tokens: Tokens):
         super().__init__(tokens)
         self._names: dict[str, Name] = {}
         self._depth = 0
-        # the instruction whose operands are read, and the element sizes of the variables seen so far
+        # opcode of the instruction whose operands are parsed, and element sizes of the variables declared so far
         self.opcode = ""
         self.element_sizes: dict[str, int] = {}
 
     def number(self) -> Integer | Float:
-        """A literal, or a constant expression evaluated in 64 bits."""
+        """Parse a literal, or a constant expression, evaluated in 64 bits."""
         start = self.index
         value = self._binary(0)
         if self.texts[self.index] == "?":
@@ -95,7 +95,7 @@ class Expressions(Cursor):
         return value
 
     def constant(self) -> int:
-        """A constant expression that must be an integer."""
+        """Parse a constant expression; raise an error if it is no integer."""
         start = self.index
         value = self.number()
         if not isinstance(value, Integer):
@@ -189,7 +189,7 @@ class Expressions(Cursor):
             raise self.tokens.error(self.index, f"this is nested deeper than {_DEEPEST}")
 
     def operand(self) -> Operand:
-        """Any operand of an instruction."""
+        """Parse any operand of an instruction."""
         text = self.texts[self.index]
         if text[:1] in _WORD and text and text != "WARP_SZ":
             return self._named(text)
@@ -214,14 +214,14 @@ class Expressions(Cursor):
         return name
 
     def _element(self, array: Name) -> Operand:
-        """`array[3]`: the address of an element for mov, the element itself for all others."""
+        """`array[3]`: for mov the address of the element, for all other opcodes the element in memory."""
         self.index += 1
         offset = wrap(self.constant() * self.element_sizes.get(array.text, 1))
         self.expect("]", "after the index")
         return Offset(array, offset) if self.opcode == "mov" else Address(array, offset)
 
     def signed(self) -> int:
-        """`+ constant` or `- constant` after a base."""
+        """Parse `+ constant` or `- constant` after a base."""
         negative = self.texts[self.index] == "-"
         self.index += 1
         value = self.constant()
@@ -248,7 +248,7 @@ class Expressions(Cursor):
         return Vector(tuple(items))
 
     def _parenthesis(self) -> Operand:
-        """A call's arguments; anywhere else, a constant expression in parentheses."""
+        """For call its arguments; for all other opcodes a constant expression in parentheses."""
         if self.opcode != "call":
             return self.number()
         self._deeper()

@@ -1,8 +1,8 @@
-"""Whole-number expressions over what a thread knows: `ctaid.x * 64 + tid.x / 4 + 8 * (i % 2)`, `%r5 < 16`.
+"""Integer expressions over values that a thread has: `ctaid.x * 64 + tid.x / 4 + 8 * (i % 2)`, `%r5 < 16`.
 
-Names are registers (`%r5`), special registers with or without their sign (`tid.x`, `%laneid`), variables and parameters
-of the kernel, and `i`, the number of an element. `/` and `//` both round down; `swizzle(byte, 128)` is where bulk
-copies put a byte of a tile.
+Names are registers (`%r5`), special registers with or without % (`tid.x`, `%laneid`), variables and parameters of the
+kernel, and `i`, the index of an element. `/` and `//` both round down; `swizzle(byte, 128)` is the offset at which
+bulk copies with that swizzle put a byte of a tile.
 """
 
 import ast
@@ -16,14 +16,14 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError, unknown
 
 _LONGEST = 2000
-# a sign before a letter is a register's, before anything else it is the remainder's
+# % before a letter begins a register's name; otherwise it is the remainder operator
 _NAME = re.compile(r"%?[A-Za-z_$][\w$]*(?:\.[xyzw])?")
 _WORDS = frozenset(("and", "or", "not", "if", "else"))
 SWIZZLES = (0, 32, 64, 128)
 
 
 def swizzle(byte: Array, span: Array) -> Array:
-    """Where byte `byte` of a tile lies under a swizzle of 32, 64 or 128 bytes: address bits 7 up change bits 4 up."""
+    """The offset of byte `byte` of a tile with a swizzle of 32, 64 or 128 bytes: bits from 7 on are XORed into 4 on."""
     width = int(np.max(span))
     if width not in SWIZZLES or int(np.min(span)) != width:
         raise MisuseError(f"swizzle(byte, {span}): the span is one of {', '.join(map(str, SWIZZLES))}")
@@ -67,7 +67,7 @@ _ZERO_DIVISORS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 
 class Expression:
-    """A text, checked; `value` works it out from the arrays that its names stand for."""
+    """A parsed and checked expression; `value` evaluates it for arrays of its names' values."""
 
     def __init__(self, text: str):
         if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST:
@@ -85,12 +85,12 @@ class Expression:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names in it, without those of functions."""
+        """The names in it, except those of functions."""
         called = {node.func.id for node in ast.walk(self._tree) if isinstance(node, ast.Call)}  # type: ignore[attr-defined]
         return tuple(name for name, safe in self._names.items() if safe not in called)
 
     def value(self, known: Callable[[str], Array]) -> Array:
-        """Its value; `known` gives that of each name, as an array of int64 that fits the others."""
+        """Evaluate it; `known` returns the int64 array of a name, and these arrays must broadcast."""
         return np.asarray(self._of(self._tree, known), np.int64)
 
     def _named_safely(self, found: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a text gives is kept by its content, within bounds; and many long-lived objects are made without collections."""
+"""A cache of bounded weight, and creation of many long-lived objects without garbage collections."""
 
 import gc
 from collections import OrderedDict
@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class Kept(Generic[Key, Value]):
-    """Values that were used last, up to a total weight; what weighs more than all of it is not kept."""
+    """A least-recently-used cache with a bounded total weight; values heavier than the bound are not cached."""
 
     def __init__(self, most: int):
         self._most = most
@@ -24,7 +24,7 @@ class Kept(Generic[Key, Value]):
         return len(self._found)
 
     def get(self, key: Key) -> Value | None:
-        """The value of a key, which is now the one used last; or None."""
+        """The value of a key, which becomes the most recently used one; None if it is not cached."""
         with self._lock:
             found = self._found.get(key)
             if found is None:
@@ -33,7 +33,7 @@ class Kept(Generic[Key, Value]):
             return found[0]
 
     def put(self, key: Key, value: Value, weight: int) -> None:
-        """Keep a value, and forget those that were not used for longest where it is too much."""
+        """Cache a value, and evict the least recently used ones while the total weight is too large."""
         with self._lock:
             if key in self._found or weight > self._most:
                 return
@@ -45,17 +45,17 @@ class Kept(Generic[Key, Value]):
 
 
 class _Frozen:
-    """Whether somebody froze objects, so that they must not be unfrozen here.
+    """Whether the program froze objects with gc.freeze, so that they must not be unfrozen here.
 
-    Python counts frozen objects one by one, which takes longer than to parse a kernel where there are many: once there
-    were some, none are counted again.
+    Python counts frozen objects one by one; with many of them that takes longer than parsing a kernel. Once there were
+    some, they are not counted again.
     """
 
     def __init__(self) -> None:
         self._seen = False
 
     def any(self) -> bool:
-        """Whether there are any, or were once."""
+        """Whether there are frozen objects, or were at an earlier call."""
         self._seen = self._seen or gc.get_freeze_count() > 0
         return self._seen
 
@@ -65,9 +65,9 @@ _FROZEN = _Frozen()
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Python's garbage collector waits: it would look again and again at objects that all stay.
+    """Disable the garbage collector, which would traverse new objects again and again although all of them stay.
 
-    What was made meanwhile counts as old, so that the next collections of young objects do not look at it either.
+    Objects made meanwhile are moved to the oldest generation, so that later young collections skip them, too.
     """
     if not gc.isenabled():
         yield

@@ -1,4 +1,4 @@
-"""PTX text to tokens: one regular expression, linear in the text, with the position of every token.
+"""PTX text to tokens, by one regular expression in linear time, with the position of every token.
 
 A token is a plain string; its first character gives its kind. An opcode with its modifiers (`ld.global.v2.f32`) and a
 register with its component (`%tid.x`) are one token each.
@@ -25,19 +25,19 @@ _TOKEN = re.compile(
     )|\Z)""",
     re.VERBOSE | re.ASCII,
 )
-# characters that may be a token by themselves
+# characters that are valid one-character tokens
 _ALONE = frozenset("{}[]()<>,;:=+-*/%&|^~!?@_$.#" + ascii_letters + digits)
 
 
 class Tokens:
-    """The tokens of one text, ended by an empty one, and where each begins."""
+    """The tokens of a text with their positions; the last token is an empty string."""
 
     __slots__ = ("_lines", "source", "starts", "texts")
 
     def __init__(self, source: str):
         self.source = source
         matches = list(_TOKEN.finditer(source))
-        # the last one or two matches are white space and the end of the text
+        # the last one or two matches are white space and the end of the text, without a token
         while matches and matches[-1][1] is None:
             matches.pop()
         self.texts: list[str] = [match[1] for match in matches]

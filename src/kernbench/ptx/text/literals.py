@@ -1,4 +1,4 @@
-"""Numbers of PTX text and the arithmetic of constant expressions."""
+"""Number literals of PTX, and the arithmetic of constant expressions."""
 
 import operator
 import re
@@ -15,7 +15,7 @@ _DECIMAL = re.compile(r"(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)
 
 
 def literal(text: str) -> Integer | Float | None:
-    """The literal written as `text`, or None where it is none (or does not fit 64 bits)."""
+    """The number that a literal stands for; None if `text` is no literal, or does not fit 64 bits."""
     if match := _INTEGER.fullmatch(text):
         return _integer(match[1], text)
     if match := _SINGLE.fullmatch(text):
@@ -41,7 +41,7 @@ def negated(number: Integer | Float) -> Integer | Float:
         return Integer(wrap(-number.value), spelling)
     bits = number.bits ^ (1 << (number.width - 1))
     if number.spelling[1:2] in "fFdD":
-        # a sign before a hexadecimal float is ours; ptxas wants it in the bits
+        # ptxas takes no sign before a hexadecimal float; the sign is in its bits
         spelling = f"0f{bits:08X}" if number.width == 32 else f"0d{bits:016X}"
     return Float(bits, number.width, spelling)
 
@@ -67,7 +67,7 @@ def to_float(number: Float) -> float:
 
 
 def wrap(value: int) -> int:
-    """A value as 64-bit arithmetic keeps it: unsigned from 2^63 to 2^64, signed below zero."""
+    """A value in 64-bit arithmetic: negative values are signed, values from 2^63 to 2^64 unsigned."""
     if -(1 << 63) <= value <= _MASK:
         return value
     value &= _MASK
@@ -83,7 +83,7 @@ def _remainder(a: int, b: int) -> int:
     return a - b * _divide(a, b)
 
 
-# operator -> (binding strength, function); a division by zero raises ZeroDivisionError
+# operator -> (precedence, function); a division by zero raises ZeroDivisionError
 BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "||": (1, lambda a, b: int(bool(a or b))),
     "&&": (2, lambda a, b: int(bool(a and b))),

@@ -1,6 +1,6 @@
-"""A PTX module as data: what the parser makes, the builder writes, the printer prints and the emulator decodes.
+"""A PTX module as data: made by the parser and the builder, read by the printer and the emulator.
 
-Nodes are frozen and compare by meaning: where a node stood in a text (`line`, `column`) does not count. Immediates keep
+Nodes are frozen and compare by meaning: their position in a text (`line`, `column`) does not count. Immediates keep
 their spelling, so that text printed from a module is the text it was read from, up to white space and comments.
 """
 
@@ -69,9 +69,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`[base + offset]`, or with more between the brackets, as tensor copies have: `[map, {x, y}]`.
+    """`[base + offset]`, or with further operands as in tensor copies: `[map, {x, y}]`.
 
-    Of a `unified` one, `[base].unified`, host and device have the same address, as they always have here.
+    `unified`: written `[base].unified`, the same address on host and device; all addresses are that here.
     """
 
     base: "Operand"
@@ -199,7 +199,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """`.loc file line column`, with `more` as written after it (`function_name`, `inlined_at`)."""
+    """`.loc file line column`; `more` is what follows it (`function_name`, `inlined_at`)."""
 
     file: int
     source_line: int
@@ -219,7 +219,7 @@ class Loc:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """A directive that is carried but not interpreted: `.pragma`, `.file`, `.section` with its text."""
+    """A directive that is kept as text and not interpreted: `.pragma`, `.file`, `.section`."""
 
     name: str
     text: str
@@ -239,7 +239,7 @@ Statement = Instruction | Label | Registers | Variable | Loc | Directive | Block
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel (`.entry`) or device function (`.func`); a body of None is a declaration."""
+    """A kernel (`.entry`) or device function (`.func`); `body` is None for a declaration."""
 
     kind: str
     name: str
@@ -259,7 +259,7 @@ Item = Function | Variable | Directive
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One kernel parameter as a launch fills it; `offset` is where it lies in the parameter space."""
+    """One kernel parameter as a launch fills it; `offset` is its offset in the parameter space."""
 
     name: str
     type: str
@@ -281,16 +281,16 @@ class Module:
     target: tuple[str, ...]
     address_size: int = 64
     items: tuple[Item, ...] = ()
-    # the text it was read from, for messages that show a line
+    # the text it was parsed from, for messages that show a line
     source: str = field(default="", compare=False, repr=False)
 
     def __hash__(self) -> int:
-        # cheap, and the same for equal modules
+        # cheap, and equal for equal modules
         return hash((self.version, self.target, self.address_size, len(self.items)))
 
     @property
     def compiler(self) -> str:
-        """Who signed the text in its first comment: "LLVM" (Triton), "NVVM" (nvcc, CuTe DSL), or nobody ("")."""
+        """The compiler named in the text's first comment: "LLVM" (Triton), "NVVM" (nvcc, CuTe DSL), or none ("")."""
         begin = self.source[:400]
         signed = (name for name, sign in _SIGNATURES.items() if sign in begin)
         return next(signed, "")
@@ -303,7 +303,7 @@ class Module:
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """Device functions by name, in order; a definition wins over declarations, an alias is what it names."""
+        """Device functions by name, in order; definitions take precedence over declarations, aliases are resolved."""
         found: dict[str, Function] = {}
         for item in self.items:
             if isinstance(item, Function) and item.kind == "func" and (item.body or item.name not in found):
@@ -322,7 +322,7 @@ class Module:
 
     @cached_property
     def variables(self) -> Mapping[str, Variable]:
-        """Module-scope variables by name, in order; a definition wins over an external declaration."""
+        """Module-scope variables by name, in order; definitions take precedence over external declarations."""
         found: dict[str, Variable] = {}
         for item in self.items:
             if isinstance(item, Variable) and (item.linkage != "extern" or item.name not in found):
@@ -331,7 +331,7 @@ class Module:
 
     @cached_property
     def source_files(self) -> Mapping[int, str]:
-        """What `.file` lines call the files that `.loc` numbers."""
+        """File numbers, as `.loc` uses them, with the paths that `.file` gives them."""
         files: dict[int, str] = {}
         for item in self.items:
             if isinstance(item, Directive) and item.name == "file":
@@ -342,7 +342,7 @@ class Module:
 
     @property
     def arch(self) -> str:
-        """The first target that names an architecture: "sm_90a"."""
+        """The first architecture in `target`: "sm_90a"."""
         return next((name for name in self.target if name.startswith(("sm_", "compute_"))), "")
 
     def line_text(self, line: int) -> str:
@@ -354,9 +354,9 @@ class Module:
         return self.source.split("\n")
 
     def in_assembly(self, line: int) -> bool:
-        """Whether a line stands inside an assembly statement of the source, as compilers mark them.
+        """Whether a line is inside an inline assembly statement, as compilers mark them by comments.
 
-        LLVM numbers the lines of such a statement on from the statement's own; their `.loc` lines mean nothing.
+        LLVM numbers the lines of such a statement on from the statement's own line; their `.loc` lines mean nothing.
         """
         here = bisect_right(self._assembly, (line, len(self._lines)))
         return here > 0 and line < self._assembly[here - 1][1]
@@ -412,21 +412,21 @@ class Kernel:
 
     @property
     def reqntid(self) -> tuple[int, int, int] | None:
-        """The block this kernel demands, or None."""
+        """The block size that the kernel requires, or None."""
         return _dim3(self.performance("reqntid"))
 
     @property
     def maxntid(self) -> tuple[int, int, int] | None:
-        """The largest block this kernel takes, or None."""
+        """The largest block size that the kernel allows, or None."""
         return _dim3(self.performance("maxntid"))
 
     @property
     def cluster(self) -> tuple[int, int, int] | None:
-        """The cluster this kernel demands, or None."""
+        """The cluster size that the kernel requires, or None."""
         return _dim3(self.performance("reqnctapercluster"))
 
     def emit(self) -> str:
-        """A module that holds this kernel and all that it may use, without the other kernels, as text."""
+        """The text of a module with this kernel and without the others."""
         items = (item for item in self.module.items if item is self.function or not _is_kernel(item))
         return replace(self.module, items=tuple(items)).emit()
 

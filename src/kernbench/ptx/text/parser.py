@@ -1,7 +1,8 @@
-"""PTX text to a `Module`: any compiler's text, read in one pass without look-behind.
+"""A recursive-descent parser: PTX text of any compiler to a `Module`, in one pass.
 
-`_Cursor` walks the tokens; `_Operands` reads operands and constant expressions; `_Body` the statements of a function;
-`_Top` the module's own items. Every refusal is a `PtxSyntaxError` at the token that is wrong.
+`Cursor` walks the tokens; `Expressions` parses operands and constant expressions, `Declarations` declarations, `_Body`
+the statements of a function, `_Top` the module's items. Each is a subclass of the one before. Every error is a
+`PtxSyntaxError` at the offending token.
 """
 
 from dataclasses import replace
@@ -28,14 +29,14 @@ _LINKAGES = frozenset((".extern", ".visible", ".weak", ".common"))
 _SPACES = frozenset((".global", ".shared", ".local", ".const", ".param", ".tex", ".reg"))
 
 
-# characters of texts whose modules are kept
+# cached modules by text; the bound counts characters
 _KEPT: Kept[str, Module] = Kept(8_000_000)
 
 
 def parse(text: str | bytes) -> Module:
-    """Read a PTX module; raises `PtxSyntaxError` with line, column and the line's text.
+    """Parse a PTX module; raises `PtxSyntaxError` with line, column and the line's text.
 
-    The same text gives a module of its own each time, whose items are read once.
+    Every call returns a new module; for the same text they share their items.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
@@ -49,7 +50,7 @@ def parse(text: str | bytes) -> Module:
 
 
 def is_as_read(module: Module) -> bool:
-    """Whether a module is what `parse` made of its source, not changed since; such a one gives what its text gives."""
+    """Whether a module equals what `parse` made of its source, so that what its text gives holds for it."""
     known = _KEPT.get(module.source)
     header = module.version, module.target, module.address_size
     return (
@@ -60,7 +61,7 @@ def is_as_read(module: Module) -> bool:
 
 
 def parse_statements(text: str) -> tuple[Statement, ...]:
-    """Read statements as they stand in a function's body; raises `PtxSyntaxError`."""
+    """Parse statements as in a function's body; raises `PtxSyntaxError`."""
     return tuple(_Body(Tokens(text)).statements())
 
 
@@ -233,7 +234,7 @@ class _Body(Declarations):
         raise self.unexpected("'function_name' or 'inlined_at'")
 
     def carried(self) -> Directive:
-        """A directive that is kept as text."""
+        """Parse a directive that is kept as text."""
         line = self.tokens.line(self.index)
         name = self.texts[self.index][1:]
         self.index += 1

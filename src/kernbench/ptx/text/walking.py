@@ -1,4 +1,4 @@
-"""Walking through a module: the statements of a body however deep, and the names in operands and initial values."""
+"""Traversal of a module: the statements of a body at any depth, and the names in operands and initial values."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from kernbench.ptx.text.module import (
 
 
 def statements_of(block: Block | None) -> Iterator[Statement]:
-    """The statements of a body and of the blocks in it, in the order of the text."""
+    """All statements of a body, including nested blocks, in the order of the text."""
     waiting = list(reversed(block.statements)) if block is not None else []
     while waiting:
         statement = waiting.pop()
@@ -36,15 +36,15 @@ def statements_of(block: Block | None) -> Iterator[Statement]:
 
 
 def instructions_of(block: Block | None) -> Iterator[Instruction]:
-    """The instructions among them."""
+    """The instructions among the statements of a body."""
     return (statement for statement in statements_of(block) if isinstance(statement, Instruction))
 
 
 @dataclass(frozen=True, slots=True)
 class Mentions:
-    """What a body names, each name once in the order of the text, and what it declares.
+    """The names that a body uses, each once in the order of the text, and the variables that it declares.
 
-    `taken` are names that stand otherwise than as what is called: a function among them has its address taken.
+    `taken` are names used otherwise than as the callee of a call: a function among them has its address taken.
     """
 
     names: tuple[str, ...]
@@ -54,12 +54,12 @@ class Mentions:
     variables: tuple[Variable, ...]
 
 
-# by body, up to this many statements; bodies are held so that their identity is theirs
+# by id of the body, which is held so that the id is not reused; the bound counts statements
 _MENTIONS: Kept[int, tuple[Block, Mentions]] = Kept(200_000)
 
 
 def mentions(body: Block) -> Mentions:
-    """What a body names and declares: it is walked through once for all who ask."""
+    """The names that a body uses and the variables it declares, cached."""
     known = _MENTIONS.get(id(body))
     if known is None:
         known = (body, _mentions(body))
@@ -90,7 +90,7 @@ def _mentions(body: Block) -> Mentions:
 
 
 def names_in(value: object) -> Iterator[str]:
-    """Names in an operand or an initial value."""
+    """The names in an operand or an initial value."""
     if isinstance(value, Name):
         yield value.text
     elif type(value) in _PARTS:
@@ -99,7 +99,7 @@ def names_in(value: object) -> Iterator[str]:
 
 
 def parts_of_call(operands: Iterable[Operand]) -> tuple[str, tuple[Operand, ...], tuple[Operand, ...]]:
-    """Of the operands of a call: the name of the callee (a function or a register), the arguments and the results."""
+    """Name of the callee (a function or a register), arguments and results of a call, from its operands."""
     arguments: tuple[Operand, ...] = ()
     results: tuple[Operand, ...] = ()
     callee = ""
@@ -114,7 +114,7 @@ def parts_of_call(operands: Iterable[Operand]) -> tuple[str, tuple[Operand, ...]
     return callee, arguments, results
 
 
-# what those are made of that are made of others
+# node type -> its parts
 _PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     Offset: lambda value: (value.base,),
     Generic: lambda value: (value.base,),
