@@ -1,4 +1,4 @@
-"""kernbench's attention kernels as operators of torch: for Hopper GPUs, and on the emulator for tensors on the CPU.
+"""kernbench's attention kernels as torch operators: on Hopper GPUs, and on the emulator for tensors on the CPU.
 
 import kernbench.torch as kt
 

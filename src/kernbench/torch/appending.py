@@ -1,4 +1,4 @@
-"""New keys and values into a paged cache: the operator `kernbench::append`."""
+"""Append keys and values to a paged cache: the operator `kernbench::append`."""
 
 import torch
 
@@ -12,7 +12,7 @@ from kernbench.torch.tensors import cache_of, check, check_inference, dtype_name
 
 
 def slots_of(table: torch.Tensor, positions: torch.Tensor, page_size: int) -> torch.Tensor:
-    """Slots of one token a sequence, at `positions` [sequences]: a page of the table, and a token in it."""
+    """The slot of one token of each sequence, at `positions` [sequences], in pages numbered by `table`."""
     where = positions.to(torch.int64)
     page = table.gather(1, (where // page_size)[:, None])[:, 0].to(torch.int64)
     return page * page_size + where % page_size
@@ -30,8 +30,8 @@ def append(
 ) -> None:
     """Write k_new and v_new [tokens, KV heads, size] into the pages k and v, token i at slots[i] (int64).
 
-    A slot is a page's number times its tokens plus the token in it. Tokens with a slot that is not there, such as -1,
-    are left out. Into pages of 8 bits (float8_e4m3fn) keys and values go divided by `scales`.
+    A slot is page number * page size + index in the page. Tokens without an existing slot, such as -1, are skipped.
+    Pages of 8 bits (float8_e4m3fn) hold keys and values divided by `scales`.
     """
     check_inference(k_new, v_new, k, v)
     tensors, options = (k_new, v_new, k, v, slots), (layout, *scales)

@@ -22,10 +22,10 @@ WORD = 4
 
 
 class DecodePlan:
-    """How the work of sequences of given lengths is cut, and the memory that a launch needs beside its tensors.
+    """How the work of sequences of given lengths is divided over CTAs, and the workspace of a launch.
 
-    It is made once for a number of sequences; `update` gives them other lengths, in the same memory, so that a captured
-    graph goes on with them. `rows` are the sequences' first rows in a dense cache; without them one follows the other.
+    A plan is made for a number of sequences; `update` changes their lengths in the same memory, so that a captured CUDA
+    graph stays valid. `rows` are the sequences' first rows in a dense cache; by default sequences are contiguous.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class DecodePlan:
         device: torch.device | str = "cuda",
     ):
         where = torch.empty(0, device=device).device
-        # what the kernel multiplies scores with, and values of 8 bits
+        # factors that the kernel applies to scores, and to 8-bit values
         self.shape, (self.score_factor, self.value_factor) = shape, (*factors(shape, scale), 1.0)[:2]
         self.layout = shape.cache.layout if isinstance(shape.cache, PagedCache) else ""
         self.options = (self.layout, self.score_factor, self.value_factor)
-        # tensors of which signatures have room for the lengths, as the last call found
+        # the launches whose tensors are known to be large enough for the lengths, from the last call
         self.checked: object = None
         self._cut = Cut.of(shape, _numbers(lengths), sms_of(where), fixed=True)
         self._held = sum(_parts(shape, len(self.lengths), self.ctas)[:2])
@@ -55,16 +55,16 @@ class DecodePlan:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Keys of each sequence."""
+        """Number of keys of each sequence."""
         return self._cut.lengths
 
     @property
     def ctas(self) -> int:
-        """CTAs of a launch."""
+        """Number of CTAs of a launch."""
         return self._cut.ctas
 
     def update(self, lengths: Sequence[int], rows: Sequence[int] | None = None) -> None:
-        """Other lengths for as many sequences, from the next launch of this stream on."""
+        """New lengths for the same number of sequences, from the next launch on this stream on."""
         if len(lengths) != len(self.lengths):
             raise MisuseError(f"{len(lengths)} lengths for a plan of {len(self.lengths)} sequences: make another plan")
         self._cut, self.checked = Cut.of(self.shape, _numbers(lengths), self.ctas, fixed=True), None
@@ -76,9 +76,9 @@ class DecodePlan:
         return np.concatenate([self._cut.begins(records).ravel(), records.ravel()])
 
     def check(self, k: torch.Tensor, table: torch.Tensor | None, entries: bool = False) -> None:
-        """Raise MisuseError where the lengths need more than a cache or a table has.
+        """Raise MisuseError if a cache or a table is too small for the lengths.
 
-        With `entries` also for a table that names pages that are not there: of a table on a GPU this waits for it.
+        With `entries` also if the table names pages that do not exist; for a table on a GPU this synchronises.
         """
         if isinstance(self.shape.cache, PagedCache):
             check_table(self.shape.cache, self.lengths, k, table, entries)
@@ -86,7 +86,7 @@ class DecodePlan:
             raise MisuseError(f"the sequences' rows end at {self.rows_end}, and the cache has {k.shape[0]}")
 
     def explain(self) -> str:
-        """The cut in words."""
+        """How the work is divided, in words."""
         return self._cut.explain()
 
 
@@ -95,12 +95,12 @@ def _numbers(lengths: Sequence[int] | torch.Tensor) -> list[int]:
 
 
 def _parts(shape: DecodeShape, sequences: int, ctas: int) -> tuple[int, int, int]:
-    """Numbers of begins, of records and of counters, which follow each other in one tensor."""
+    """Sizes of the arrays of begins, records and counters, which are contiguous in one tensor."""
     return ctas * BEGIN, sequences * RECORD, sequences * shape.kv_heads
 
 
 def _floats(shape: DecodeShape, ctas: int) -> tuple[int, int]:
-    """Numbers of unfinished sums and of their states, which follow each other in one tensor."""
+    """Sizes of the arrays of partial sums and of their softmax states, which are contiguous in one tensor."""
     rows = 2 * ctas * shape.group
     return rows * shape.head_size, rows * 2
 
@@ -115,10 +115,10 @@ def decode(
     out: torch.Tensor | None = None,
     lse: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention of one query token a sequence: q and the output [sequences, heads, head size].
+    """Attention of one query token for each sequence: q and the output [sequences, heads, head size].
 
-    k and v are the cache: [rows, KV heads, size], or pages with a `table` [sequences, pages] of int32. A plan with lse
-    writes the natural logarithms of the softmax's sums into `lse` [sequences, heads], f32.
+    k and v are the cache: [rows, KV heads, size], or pages with a `table` [sequences, pages] of int32. With `lse`
+    [sequences, heads], f32, the natural logarithms of the softmax's sums are written there.
     """
     check_inference(q, k, v)
     if out is None:
@@ -126,7 +126,7 @@ def decode(
     tensors = q, k, v, table, plan.integers, plan.floats, out, lse
     known = _RUN.known(tensors, plan.options)
     if (known is None or known.ready is not plan.checked) and not torch.compiler.is_compiling():
-        # what is compiled serves all lengths, and knows none
+        # compiled graphs serve all lengths, so they check none
         plan.check(k, table, entries=not q.is_cuda)
         plan.checked = known and known.ready
     if known is None:
@@ -137,7 +137,7 @@ def decode(
 
 
 def _build(tensors: Tensors, layout: str, score_factor: float, value_factor: float) -> Built:
-    """Check everything, and build the kernel."""
+    """Check all tensors and build the kernel."""
     shape = _shape(tensors, layout)
     ctas = _check(tensors, shape)
     begins, records, _ = _parts(shape, tensors["q"].shape[0], ctas)
@@ -161,7 +161,7 @@ def _build(tensors: Tensors, layout: str, score_factor: float, value_factor: flo
 
 
 def _shape(tensors: Tensors, layout: str) -> DecodeShape:
-    """What the kernel is built for, as the tensors say."""
+    """The kernel's shape, derived from the tensors."""
     q, k = tensors["q"], tensors["k"]
     if q.dim() != 3:
         raise MisuseError(f"q has shape {list(q.shape)}, and [sequences, heads, head size] is wanted")
@@ -171,7 +171,7 @@ def _shape(tensors: Tensors, layout: str) -> DecodeShape:
 
 
 def _check(tensors: Tensors, shape: DecodeShape) -> int:
-    """Types, devices and sizes of all tensors; the number of CTAs that the plan has memory for."""
+    """Check types, devices and sizes of all tensors; returns the number of CTAs that the plan has memory for."""
     q, integers, floats = (tensors[name] for name in ("q", "integers", "floats"))
     kinds = {"table": torch.int32, "integers": torch.int32, "floats": torch.float32, "lse": torch.float32}
     if shape.narrow:

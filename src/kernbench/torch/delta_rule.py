@@ -1,4 +1,4 @@
-"""The gated delta rule: one token a sequence, and whole sequences.
+"""The gated delta rule, for one token of each sequence and for whole sequences.
 
 Operators `kernbench::gated_delta_step` and `kernbench::gated_delta_rule`.
 """
@@ -36,11 +36,11 @@ def gated_delta_step(
     normalise: bool = False,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The output [sequences, value heads, value size] of one token a sequence; states are updated in place.
+    """The output [sequences, value heads, value size] of one token of each sequence; states are updated in place.
 
     q and k [sequences, heads, key size], v [sequences, value heads, value size]; gates g (natural logarithms) and beta
-    [sequences, value heads] in f32; states [slots, value heads, value size, key size] in f32, and the slot of each
-    sequence, int32, all different. A slot that is not there, such as -1, is a sequence without a state: zeros.
+    [sequences, value heads] in f32; states [slots, value heads, value size, key size] in f32, and each sequence's slot,
+    int32, all different. A slot that does not exist, such as -1, means a sequence without a state: zeros.
     """
     check_inference(q, k, v, g, beta, states)
     if out is None:
@@ -56,7 +56,7 @@ def gated_delta_step(
 
 
 def _build(tensors: Tensors, scale: float, normalise: bool) -> Built:
-    """Check everything, and build the kernel."""
+    """Check all tensors and build the kernel."""
     q, v = tensors["q"], tensors["v"]
     for name, rank in (("q", 3), ("v", 3), ("states", 4), ("slots", 1)):
         if tensors[name].dim() != rank:
@@ -90,9 +90,9 @@ _RUN = operator(
 
 
 class GatedDeltaPlan:
-    """The chunks of sequences of given lengths, one after the other, and memory between the kernels.
+    """The chunks of sequences of given lengths, and the workspace that the kernels pass to each other.
 
-    Where there are too few sequences for the GPU's SMs, long ones are cut into segments that are walked side by side.
+    With too few sequences for the GPU's SMs, long ones are divided into segments that are processed in parallel.
     """
 
     def __init__(self, shape: ForwardShape, lengths: Sequence[int], *, device: torch.device | str = "cuda"):
@@ -102,7 +102,7 @@ class GatedDeltaPlan:
         self.tables = [from_array(getattr(self._cut, name)).to(where) for name in TABLES]
         kinds = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
         made = between(self._cut)
-        # zeros, since an emulated launch copies them there and back
+        # zeros, since an emulated launch copies all of it in and out
         self.between = [
             torch.zeros(*made[name][0], dtype=kinds[made[name][1]], device=where) if name in made else None
             for name in BETWEEN
@@ -110,11 +110,11 @@ class GatedDeltaPlan:
 
     @property
     def tokens(self) -> int:
-        """Of all sequences."""
+        """Number of tokens of all sequences."""
         return self._cut.tokens
 
     def explain(self) -> str:
-        """The cut in words."""
+        """How the work is divided, in words."""
         return self._cut.explain()
 
 
@@ -131,11 +131,11 @@ def gated_delta_rule(
     scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The output [tokens, value heads, value size] of whole sequences, one after the other.
+    """The output [tokens, value heads, value size] of whole sequences, packed one after the other.
 
     q and k [tokens, heads, key size], v [tokens, value heads, value size]; gates g (natural logarithms, not positive)
-    and beta [tokens, value heads] in f32; initial and final states [sequences, value heads, value size, key size] in
-    f32, where they are given. Queries and keys are taken as they are: normalise them before.
+    and beta [tokens, value heads] in f32; optional initial and final states [sequences, value heads, value size, key
+    size] in f32. Queries and keys are not normalised here.
     """
     check_inference(q, k, v, g, beta, initial)
     if out is None:
@@ -151,7 +151,7 @@ def gated_delta_rule(
 
 
 def _build_forward(tensors: Tensors, scale: float) -> list[Built]:
-    """Check everything, and build the kernels."""
+    """Check all tensors and build the kernels."""
     q, v, chains = (tensors[name] for name in ("q", "v", "chains"))
     for name, rank in (("q", 3), ("v", 3)):
         if tensors[name].dim() != rank:

@@ -1,4 +1,4 @@
-"""Launches for torch: prepared ones on a GPU, on torch's stream; with all checks on the emulator for the CPU."""
+"""Launches for torch: prepared ones on a GPU, on torch's stream; for CPU tensors checked ones on the emulator."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,31 +19,31 @@ from kernbench.ptx.text.module import Kernel
 from kernbench.torch.seen import read, seen
 from kernbench.torch.tensors import from_array
 
-# the architecture that kernels are emulated for
+# architecture of the emulated GPU
 ARCH = "sm_90a"
-# the SMs of an emulated GPU: few, so that small problems are cut as large ones are
+# SMs of the emulated GPU: few, so that small problems are divided as large ones are
 EMULATED_SMS = 4
-# parameters and tensor maps of one launch that are kept, by address
+# most cached sets of parameters, and tensor maps, of one launch
 _MOST_KEPT = 4096
 
-# by name, without those that are not given
+# by name, without absent ones
 Tensors = Mapping[str, torch.Tensor]
-# in an operator's order, None for those that are not given
+# in an operator's order, None for absent ones
 MaybeTensors = Sequence[torch.Tensor | None]
-# puts a kernel's grid on a stream with values of its parameters
+# enqueues a kernel with a grid on a stream, with packed parameters
 _Queue = Callable[[Extent, int, PackedValues], None]
 
 
 class UnsafeLaunchError(KernbenchError):
-    """The emulator found a fault in a launch."""
+    """A launch on the emulator had findings, or did not finish."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """A kernel with what its launch needs, made once for a signature of tensors.
+    """A kernel and its launch configuration, made once for each signature of tensors.
 
-    Its parameters are maps of tensors, then pointers (a tensor's name and bytes behind its begin; no name for none),
-    then numbers. `written` are the tensors that it writes.
+    Its parameters are tensor maps, then pointers (a tensor's name and an offset in bytes; an empty name is a null
+    pointer), then numbers. `written` are the tensors that it writes.
     """
 
     kernel: Kernel
@@ -57,7 +57,7 @@ class Built:
 
 
 def sms_of(device: torch.device) -> int:
-    """SMs of a device."""
+    """Number of SMs of a device; a fixed one for the emulator."""
     if device.type == "cpu":
         return EMULATED_SMS
     if device.type != "cuda":
@@ -66,9 +66,9 @@ def sms_of(device: torch.device) -> int:
 
 
 class Operation:
-    """An operator's launches: checks and the kernel are made once for all calls with tensors and options alike.
+    """The implementation of an operator: checks and kernels are made once for each signature of tensors and options.
 
-    It is called as the operator is: with the tensors of `names`, None for one that is not given, then options.
+    It is called as the operator is: with the tensors of `names`, None for absent ones, then options.
     """
 
     def __init__(self, names: Sequence[str], build: Callable[..., Built | list[Built]]):
@@ -76,7 +76,7 @@ class Operation:
         self._ready: dict[tuple[object, ...], OnGpu | OnEmulator] = {}
 
     def __call__(self, *given: object) -> None:
-        """Launch, one kernel or several one after the other."""
+        """Launch the kernels, in order."""
         tensors = cast("MaybeTensors", given[: len(self._names)])
         options = given[len(self._names) :]
         key = (*map(read, tensors), options)
@@ -86,10 +86,10 @@ class Operation:
         ready.at(ready.given(tensors)).launch()
 
     def known(self, tensors: MaybeTensors, options: tuple[object, ...]) -> "Launch | None":
-        """What launches at once, without torch's dispatcher and without another look at tensors.
+        """The prepared launch for these tensors, which bypasses torch's dispatcher and repeated checks.
 
-        None for a signature that is new and for tensors on the CPU, and where somebody listens and is to see the
-        operator: under torch.compile, or in a mode of torch's.
+        None for a new signature, for tensors on the CPU, and where torch must see the operator: under torch.compile and
+        in dispatch modes.
         """
         if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
             return None
@@ -103,7 +103,7 @@ class Operation:
     def _made(self, tensors: MaybeTensors, options: Sequence[object]) -> "OnGpu | OnEmulator":
         named = {name: tensor for name, tensor in zip(self._names, tensors, strict=True) if tensor is not None}
         made = self._build(named, *options)
-        # a grid of no CTAs is nothing to launch
+        # a grid of no CTAs is not launched
         worked = [built for built in (made if isinstance(made, list) else [made]) if prod(built.grid)]
         positions = {name: position for position, name in enumerate(self._names) if name in named}
         first = next(iter(named.values()))
@@ -111,49 +111,49 @@ class Operation:
 
 
 class Launch(Protocol):
-    """Kernels with the tensors that they run on."""
+    """Kernels bound to the tensors that they run on."""
 
     @property
     def ready(self) -> object:
-        """What all tensors of their signatures share."""
+        """What is shared by all launches with tensors of the same signatures."""
 
     def launch(self) -> None:
-        """Run them, one after the other."""
+        """Run the kernels, in order."""
 
 
 class _Ready:
-    """Kernels for tensors of given signatures. `positions` are those of the tensors that are given, by name."""
+    """Kernels for tensors of given signatures; `positions` are those of the present tensors, by name."""
 
     def __init__(self, positions: Mapping[str, int]):
         self.names = tuple(positions)
-        # without those that are not given; every operator has two tensors at least
+        # selects the present tensors; itemgetter gives a tuple since every operator has at least two
         self.given: Callable[[MaybeTensors], Sequence[torch.Tensor]] = itemgetter(*positions.values())
 
 
 @cache
 def _device(index: int) -> CudaDevice:
-    """GPU `index`, in the context that torch has."""
+    """GPU `index`, in torch's context."""
     return CudaDevice(index)
 
 
 def _slow_stream(index: int) -> int:
-    """torch's current stream on a GPU, as the driver knows it."""
+    """torch's current stream on a GPU, as a handle of the driver."""
     return int(torch.cuda.current_stream(index).cuda_stream)
 
 
 def _slow_current_device() -> int:
-    """The GPU that is current."""
+    """The index of the current GPU."""
     return int(torch.cuda.current_device())
 
 
-# these without an object around them or a look at whether torch has begun, where torch offers that
+# torch's faster internal functions, where they exist: no stream object, no check that CUDA is initialised
 _stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _slow_stream)
 _current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _slow_current_device)
 _address, _strides = torch.Tensor.data_ptr, torch.Tensor.stride
 
 
 def _as_it_lies(given: Sequence[torch.Tensor]) -> tuple[object, ...]:
-    """Addresses and strides, by which a tensor that was moved or turned in place is known to have changed."""
+    """Addresses and strides of tensors: these change if a tensor is resized or transposed in place."""
     return (*map(_address, given), *map(_strides, given))
 
 
@@ -168,11 +168,11 @@ class OnGpu(_Ready):
         self._packed: dict[tuple[object, ...], _Packed] = {}
 
     def kept(self, given: Sequence[torch.Tensor]) -> "_Packed | None":
-        """A launch with these addresses that there was already."""
+        """The cached launch with these addresses and strides, if there is one."""
         return self._packed.get(_as_it_lies(given))
 
     def at(self, given: Sequence[torch.Tensor]) -> "_Packed":
-        """A launch with these tensors, where they lie."""
+        """The launch with these tensors at their current addresses."""
         found = self.kept(given)
         if found is None:
             if len(self._packed) >= _MOST_KEPT:
@@ -184,13 +184,13 @@ class OnGpu(_Ready):
 
 
 class _Packed:
-    """Kernels with their parameters."""
+    """Kernels with packed parameters."""
 
     def __init__(self, ready: OnGpu, parts: list[tuple[_Queue, Extent, PackedValues]]):
         self.ready, self._index, self._parts = ready, ready.index, parts
 
     def launch(self) -> None:
-        """Queue them on torch's current stream; with several GPUs, the tensors' own is made current."""
+        """Enqueue the kernels on torch's current stream; makes the tensors' GPU the current one if it is not."""
         if self._index != _current_device():
             with torch.cuda.device(self._index):
                 self.launch()
@@ -201,7 +201,7 @@ class _Packed:
 
 
 class _Kernel:
-    """A kernel on one GPU, which is current when it is made."""
+    """A kernel loaded on one GPU, which must be the current one."""
 
     def __init__(self, built: Built, device: CudaDevice):
         self.built, self._device = built, device
@@ -211,13 +211,13 @@ class _Kernel:
         self._maps: dict[str, dict[int, bytes]] = {name: {} for name in built.maps}
 
     def pack(self, tensors: Tensors) -> PackedValues:
-        """Its parameters for tensors where they lie now."""
+        """Pack the kernel's parameters, with the tensors' current addresses."""
         maps = [self._map(name, tensors[name]) for name in self._maps]
         pointers = [tensors[name].data_ptr() + offset if name else 0 for name, offset in self.built.pointers]
         return self._pack(*maps, *pointers, *self.built.numbers)
 
     def _map(self, name: str, tensor: torch.Tensor) -> bytes:
-        """A map by the tensor's address: all else is the same in every call."""
+        """A tensor map, cached by address: everything else is the same in every call."""
         kept, address = self._maps[name], tensor.data_ptr()
         found = kept.get(address)
         if found is None:
@@ -229,25 +229,25 @@ class _Kernel:
 
 
 class OnEmulator(_Ready):
-    """Kernels on the emulator with all checks."""
+    """Kernels on the emulator, with all checks."""
 
     def __init__(self, positions: Mapping[str, int], built: Sequence[Built]):
         super().__init__(positions)
         self._built = built
 
     def at(self, given: Sequence[torch.Tensor]) -> "_Emulated":
-        """A launch with these tensors."""
+        """The launch with these tensors."""
         return _Emulated(self, self._built, dict(zip(self.names, given, strict=True)))
 
 
 class _Emulated:
-    """Kernels with their tensors; what a kernel wrote is copied into them."""
+    """Kernels with their tensors, into which results are copied."""
 
     def __init__(self, ready: OnEmulator, built: Sequence[Built], tensors: Tensors):
         self.ready, self._built, self._tensors = ready, built, tensors
 
     def launch(self) -> None:
-        """Run them, or raise UnsafeLaunchError with what was found."""
+        """Run the kernels; raises UnsafeLaunchError if there are findings."""
         for built in self._built:
             self._run(built)
 

@@ -1,4 +1,4 @@
-"""The operators `torch.ops.kernbench`: how they are declared, and where they run."""
+"""Declares the operators `torch.ops.kernbench` and registers their implementations."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,17 +7,17 @@ import torch
 from kernbench.torch.launches import Built, Operation
 
 _LIBRARY = torch.library.Library("kernbench", "DEF")
-# torch.compile gives operators their tensors as the program has them
+# torch.compile then passes tensors to operators with the strides that the program gave them
 _TAGS = tuple(getattr(torch.Tag, name) for name in ("needs_exact_strides",) if hasattr(torch.Tag, name))
 
 
 def operator(
     name: str, tensors: Mapping[str, str], options: str, build: Callable[..., Built | list[Built]]
 ) -> Operation:
-    """Declare an operator that gives nothing back and writes into the tensors whose types say so.
+    """Declare an operator without a result, which writes into the tensors whose types say so.
 
-    `tensors` are its tensors with their types in a schema, `options` its other arguments. It runs alike on GPUs and,
-    on the emulator, for tensors on the CPU; traced, it leaves everything as it is.
+    `tensors` are its tensors with their types in the schema, `options` its other arguments. The same implementation is
+    registered for CUDA and CPU tensors (on the emulator); when traced, it does nothing.
     """
     run = Operation(list(tensors), build)
     arguments = ", ".join([*(f"{kind} {one}" for one, kind in tensors.items()), *([options] if options else [])])
@@ -29,4 +29,4 @@ def operator(
 
 
 def _nothing(*_: object) -> None:
-    """What a traced operator does."""
+    """The fake implementation, for tracing: the operator has no result."""

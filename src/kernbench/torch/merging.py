@@ -1,4 +1,4 @@
-"""Outputs over parts of the keys become one: the operator `kernbench::merge`."""
+"""Merge attention outputs over parts of the keys: the operator `kernbench::merge`."""
 
 import torch
 
@@ -17,10 +17,10 @@ def merge(
     lse: torch.Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """One output [tokens, heads, size] of parts [parts, tokens, heads, size], weighted by lses [parts, tokens, heads].
+    """Merge parts [parts, tokens, heads, size] into one output [tokens, heads, size], weighted by lses.
 
-    lses are natural logarithms of the softmax's sums, f32; `lse` gets that of all parts. The output is of `dtype`,
-    by default as the parts are.
+    lses [parts, tokens, heads], f32, are natural logarithms of the softmax's sums; `lse` receives that of all parts.
+    The output has the type `dtype`, by default that of the parts.
     """
     check_inference(parts, lses)
     if out is None:
@@ -35,7 +35,7 @@ def merge(
 
 
 def _build(tensors: Tensors) -> Built:
-    """Check everything, and build the kernel."""
+    """Check all tensors and build the kernel."""
     parts, lses, out, lse = tensors["parts"], tensors["lses"], tensors["out"], tensors.get("lse")
     if parts.dim() != 4:
         raise MisuseError(f"parts have shape {list(parts.shape)}, and [parts, tokens, heads, head size] is wanted")

@@ -17,7 +17,7 @@ RECORD = 8
 
 
 class PrefillPlan:
-    """The tiles of prompts of given lengths, one after the other; `key_lengths` where keys came before the queries."""
+    """The tiles of prompts of given lengths, packed; `key_lengths` if there are keys before the queries."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class PrefillPlan:
         self.ctas = self._cut.ctas
         self.records = from_array(self._cut.records).to(where)
         self.options = (self.ctas, shape.causal, shape.window, shape.softcap, self.scale, self.layout)
-        # tensors of which signatures fit the plan, as the last call found
+        # the launches whose tensors are known to fit the plan, from the last call
         self.checked: object = None
         self.queries, self.keys = sum(self._cut.query_lengths), sum(self._cut.key_lengths)
 
     def check(self, q: torch.Tensor, k: torch.Tensor, table: torch.Tensor | None, entries: bool = False) -> None:
-        """Raise MisuseError for tensors with other numbers of tokens than the plan has, or a table that does not fit.
+        """Raise MisuseError if the tensors' numbers of tokens differ from the plan's, or a table does not fit.
 
-        With `entries` also for a table that names pages that are not there: of a table on a GPU this waits for it.
+        With `entries` also if the table names pages that do not exist; for a table on a GPU this synchronises.
         """
         if isinstance(self.shape.cache, PagedCache):
             check_table(self.shape.cache, self._cut.key_lengths, k, table, entries)
@@ -52,7 +52,7 @@ class PrefillPlan:
             raise MisuseError(f"q has {q.shape[0]} tokens, and the plan has {self.queries}")
 
     def explain(self) -> str:
-        """The cut in words."""
+        """How the work is divided, in words."""
         return self._cut.explain()
 
 
@@ -68,8 +68,8 @@ def prefill(
 ) -> torch.Tensor:
     """Attention of whole prompts: q and the output [tokens, heads, size], k and v [tokens, KV heads, size] or pages.
 
-    A plan with pages takes their `table` [sequences, pages] of int32; one with lse writes the natural logarithms of the
-    softmax's sums into `lse` [tokens, heads], f32.
+    A plan with pages needs their `table` [sequences, pages] of int32. With `lse` [tokens, heads], f32, the natural
+    logarithms of the softmax's sums are written there.
     """
     check_inference(q, k, v)
     if out is None:
@@ -87,7 +87,7 @@ def prefill(
 
 
 def _build(tensors: Tensors, ctas: int, causal: bool, window: int, softcap: float, scale: float, layout: str) -> Built:
-    """Check everything, and build the kernel."""
+    """Check all tensors and build the kernel."""
     shape = _shape(tensors, causal, window, softcap, layout)
     _check(tensors, shape)
     numbers: list[object] = [tensors["records"].shape[0]]
@@ -107,7 +107,7 @@ def _build(tensors: Tensors, ctas: int, causal: bool, window: int, softcap: floa
 
 
 def _shape(tensors: Tensors, causal: bool, window: int, softcap: float, layout: str) -> PrefillShape:
-    """What the kernel is built for, as the tensors say."""
+    """The kernel's shape, derived from the tensors."""
     q = tensors["q"]
     if q.dim() != 3:
         raise MisuseError(f"q has shape {list(q.shape)}, and [tokens, heads, head size] is wanted")
@@ -117,7 +117,7 @@ def _shape(tensors: Tensors, causal: bool, window: int, softcap: float, layout: 
 
 
 def _check(tensors: Tensors, shape: PrefillShape) -> None:
-    """Types, devices and sizes of all tensors."""
+    """Check types, devices and sizes of all tensors."""
     q, k, records = (tensors[name] for name in ("q", "k", "records"))
     kinds = {"records": torch.int32, "table": torch.int32, "lse": torch.float32}
     wanted = {"out": q.shape, "lse": q.shape[:2], "v": k.shape}

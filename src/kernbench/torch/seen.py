@@ -1,8 +1,8 @@
-"""Tensors that were seen before: a number each, the same for all of one signature, without reading them again.
+"""Numbers for signatures of tensors, cached by tensor object, so that known tensors are not inspected again.
 
-To read type, shape, strides and device of eight tensors takes Python longer than the driver takes to launch a kernel.
-A tensor keeps its number until it dies or is read again; `Operation.known` in launches reads those again that lie
-where none of their kind lay before, or with other strides, since a tensor can be moved and turned in place.
+Reading type, shape, strides and device of eight tensors takes Python longer than the driver takes to launch a kernel.
+A tensor keeps its number until it is freed or read again. Since tensors can be resized or transposed in place,
+`Operation.known` in launches reads them again if their addresses or strides are new.
 """
 
 import weakref
@@ -17,12 +17,12 @@ NOT_GIVEN = 0
 
 _of_signature: dict[tuple[object, ...], int] = {}
 _of_object: dict[int, int] = {id(None): NOT_GIVEN}
-# when a tensor dies its number is forgotten, before another object can have its id
+# removes a tensor's number when it is freed, before another object can have its id
 _alive: dict[int, weakref.KeyedRef[int, torch.Tensor]] = {}
 
 
 def seen(tensors: Iterable[torch.Tensor | None]) -> list[int | None]:
-    """The number of each as it was read last; one of a class that is not torch's own, which may listen, has none."""
+    """The cached number of each tensor; None for subclasses of torch.Tensor, which may override operators."""
     given = tuple(tensors)
     found: list[int | None] = [*map(_of_object.get, map(id, given))]
     if None in found:
@@ -33,7 +33,7 @@ def seen(tensors: Iterable[torch.Tensor | None]) -> list[int | None]:
 
 
 def read(tensor: torch.Tensor | None) -> int:
-    """The number of a tensor as it is now, to be seen from now on."""
+    """The number of a tensor's present signature, which is cached for `seen`."""
     if tensor is None:
         return NOT_GIVEN
     number = _of_signature.setdefault(signature(tensor), len(_of_signature) + 1)

@@ -1,4 +1,4 @@
-"""torch tensors as kernels see them: names of types, checks, and numbers between torch and NumPy."""
+"""torch tensors as kernels use them: names of types, checks, and conversion from NumPy."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """A type as kernels name it."""
+    """The kernels' name of an element type."""
     if dtype not in DTYPES:
         raise MisuseError(f"{dtype}: one of {', '.join(map(str, DTYPES))}")
     return DTYPES[dtype]
 
 
 def check(name: str, tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> None:
-    """Raise MisuseError for a tensor elsewhere, of another type, or whose elements do not follow each other."""
+    """Raise MisuseError if a tensor is on another device, of another type, or not contiguous."""
     if tensor.device != device:
         raise MisuseError(f"{name} is on {tensor.device}, and {device} is wanted")
     if tensor.dtype != dtype:
@@ -31,7 +31,7 @@ def check(name: str, tensor: torch.Tensor, device: torch.device, dtype: torch.dt
 
 
 def cache_of(k: torch.Tensor, layout: str | None) -> tuple[DenseCache | PagedCache, int]:
-    """What cache k is, of pages with a `layout` or dense, and how many heads it has."""
+    """The kind of cache that k is (paged with a `layout`, else dense), and its number of heads."""
     if k.dim() != (3 if layout is None else 4):
         words = "a dense cache has 3 dimensions" if layout is None else "pages have 4 dimensions"
         raise MisuseError(f"k has shape {list(k.shape)}, and {words}")
@@ -44,7 +44,7 @@ def cache_of(k: torch.Tensor, layout: str | None) -> tuple[DenseCache | PagedCac
 def check_table(
     cache: PagedCache, lengths: Sequence[int], k: torch.Tensor, table: torch.Tensor | None, entries: bool
 ) -> None:
-    """Raise MisuseError for a table that does not fit lengths; with `entries` for pages that k does not have, too."""
+    """Raise MisuseError if a table does not fit the lengths; with `entries` also if it names pages that k lacks."""
     if table is None:
         raise MisuseError("the plan has pages: table= names those of each sequence")
     cache.check_table(lengths, table)
@@ -61,19 +61,19 @@ def check_table(
 
 
 def check_inference(*tensors: torch.Tensor | None) -> None:
-    """Raise MisuseError where a gradient would be lost: kernels have none."""
+    """Raise MisuseError if gradients would be needed: the kernels have no backward pass."""
     for tensor in tensors:
         if tensor is not None and tensor.requires_grad and torch.is_grad_enabled():
             raise MisuseError("these kernels have no gradient: call them under torch.no_grad(), or detach the tensors")
 
 
 def signature(tensor: torch.Tensor) -> tuple[object, ...]:
-    """What a launch depends on beside addresses: tensors of equal signatures have passed the same checks."""
+    """The properties that checks depend on, so that tensors of equal signatures need no further checks."""
     return tensor.dtype, tensor.shape, tensor.is_contiguous(), tensor.get_device()
 
 
 def from_array(array: Array) -> torch.Tensor:
-    """A tensor on the CPU that shares an array's memory; unsigned numbers become signed ones of the same bits."""
+    """A CPU tensor that shares an array's memory; unsigned integers become signed ones with the same bits."""
     if array.dtype == np.dtype(ml_dtypes.bfloat16):
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     if array.dtype == np.dtype(ml_dtypes.float8_e4m3fn):
