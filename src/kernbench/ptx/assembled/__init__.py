@@ -1,8 +1,8 @@
-"""What ptxas makes of a kernel's arithmetic where PTX leaves it free: which roundings there are, and of what constants.
+"""Arithmetic as ptxas compiles it where PTX leaves it free: contraction to fma, and folded constants.
 
-The emulator runs PTX as it is written. A GPU runs what ptxas made of it: a multiplication and the additions that take
-its result are one instruction each that rounds once, and approximate functions of constants are replaced by the rounded
-value. `assembled` writes a kernel so, by the rules that ptxas follows; `exact` launches run it.
+The emulator executes PTX as written. A GPU executes what ptxas made of it: a multiplication and the additions of its
+result become fma instructions, which round once, and approximate functions of constants become their rounded value.
+`assembled` rewrites a kernel by the same rules; `exact` launches execute the rewritten kernel.
 """
 
 from kernbench.ptx.assembled.contraction import contracted
@@ -12,5 +12,5 @@ from kernbench.ptx.text.module import Kernel
 
 
 def assembled(kernel: Kernel) -> Kernel:
-    """The kernel with the roundings that ptxas gives it; the same one where nothing changes."""
+    """The kernel with the roundings of ptxas's code; the same object if nothing changes."""
     return rewritten(kernel, lambda function: contracted(folded(function)))

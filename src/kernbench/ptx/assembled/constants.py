@@ -1,4 +1,4 @@
-"""Constants of a function: literals, and registers that are written once, by a move of one."""
+"""Constants of a function: literals, and registers whose only definition is a move of a constant."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from kernbench.ptx.text.module import Float, Integer
 
 
 def constants_of(flow: Flow) -> dict[str, int]:
-    """The bits of registers that hold one constant all the time."""
+    """The bits of registers that only ever hold one constant."""
     written = Counter(register for line in flow.lines for register in line.written)
     known: dict[str, int] = {}
     for line in flow.lines:
@@ -20,7 +20,7 @@ def constants_of(flow: Flow) -> dict[str, int]:
 
 
 def constant(line: Line, position: int, known: dict[str, int]) -> int | None:
-    """The bits of an operand, if it is a constant of 32 bits."""
+    """The bits of an operand if it is a 32-bit constant, else None."""
     operand = line.instruction.operands[position]
     if isinstance(operand, Float):
         return operand.bits if operand.width == 32 else None

@@ -1,15 +1,15 @@
-"""Multiplications that become one with the additions of their result, as ptxas contracts them.
+"""Contraction of multiplications and additions to fma, by the rules of ptxas.
 
-Found by giving ptxas 13.0 small kernels and reading what it wrote. A product is contracted where neither it nor a sum
-names a rounding, and where every use of it is such a sum: of the same type and treatment of subnormal numbers, in the
-same block, with nothing but moves and changes of sign between. Blocks end at jumps and at accesses that have a guard. A
-product by a constant may be used in any block. Then the product itself is not computed. One that is stored as well, or
-multiplied, or added in another block, stays; so do the additions. Of a sum of two products one becomes part of the sum,
-and the other is its addend, which is another use. Quotients that are approximate end with a product by the reciprocal:
-it counts as any other. Not followed is what ptxas moves from block to block before, which compilers of other languages
-have done already.
+The rules were found by assembling small kernels with ptxas 13.0. A product is contracted if neither it nor a sum names
+a rounding mode, and if every use of it is such a sum: of the same type and handling of subnormals, in the same block,
+with only moves and changes of sign in between. Blocks end at branches and at guarded memory accesses. A product by a
+constant may be used in any block. A contracted product itself is not computed. A product that is also stored,
+multiplied, or added in another block is not contracted. In a sum of two products only one is contracted; the other is
+the addend, which is a use that is no sum. Approximate quotients end with a product by the reciprocal, which counts as
+any other product. Not modelled is the code motion between blocks that ptxas does before; compilers that emit PTX have
+mostly done it already.
 
-Operands are kept in registers of their own where the product stood, as they may be overwritten before the sum.
+The factors are copied to fresh registers at the product, as they may be overwritten before the sum.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from kernbench.ptx.text.module import Function, Instruction, Name, Operand
 
 @dataclass(frozen=True)
 class _Use:
-    """A sum that takes a product: as its operand "a" or "b", with its sign turned or not."""
+    """A sum that uses a product: as its operand "a" or "b", negated or not."""
 
     line: Line
     operand: str
@@ -36,12 +36,12 @@ class _Use:
 class _Product:
     line: Line
     uses: list[_Use] = field(default_factory=list)
-    # whether nothing but sums use it
+    # whether only sums use it
     fits: bool = True
 
 
 def contracted(function: Function) -> Function:
-    """The function with its products contracted; the same one where there are none."""
+    """The function with its products contracted; the same object if there are none."""
     flow = flow_of(function)
     chosen = _chosen(_products(flow))
     if not chosen:
@@ -57,12 +57,12 @@ def contracted(function: Function) -> Function:
 
 
 def _products(flow: Flow) -> list[_Product]:
-    """All products that nothing but sums use, with these."""
+    """All products whose only uses are sums, with these uses."""
     live = _live_behind(flow)
     everywhere = _by_constants(flow)
     found = list(everywhere.values())
     for number, lines in _blocks(flow):
-        # by register, the product that it holds, and whether with the other sign
+        # register -> the product that it holds, and whether negated
         holding = {register: (product, False) for register, product in everywhere.items()}
         for line in lines:
             _read(line, holding)
@@ -79,7 +79,7 @@ def _products(flow: Flow) -> list[_Product]:
 
 
 def _by_constants(flow: Flow) -> dict[str, _Product]:
-    """Products by a constant, by register, which may be used in any block; of registers that are written once."""
+    """Products by a constant that are the only definition of their register; these may be used in any block."""
     written = Counter(register for line in flow.lines for register in line.written)
     known = constants_of(flow)
     found = {}
@@ -95,7 +95,7 @@ def _is_product(line: Line) -> bool:
 
 
 def _read(line: Line, holding: dict[str, tuple[_Product, bool]]) -> None:
-    """Note how an instruction uses the products that registers hold."""
+    """Record how an instruction uses the products that registers hold."""
     if _is_copy(line, holding):
         return
     part, counted = part_of(line), set[str]()
@@ -116,7 +116,7 @@ def _read(line: Line, holding: dict[str, tuple[_Product, bool]]) -> None:
 
 
 def _is_copy(line: Line, holding: dict[str, tuple[_Product, bool]]) -> bool:
-    """Whether an instruction moves a product or turns its sign, and does nothing else."""
+    """Whether an instruction only moves or negates a product."""
     if line.instruction.guard is not None or len(line.written) != 1 or len(line.instruction.operands) != 2:
         return False
     register = line.register(1)
@@ -130,7 +130,7 @@ def _is_copy(line: Line, holding: dict[str, tuple[_Product, bool]]) -> bool:
 
 
 def _write(line: Line, holding: dict[str, tuple[_Product, bool]]) -> None:
-    """Registers that are written hold no product any more, or the one that is copied there."""
+    """Written registers hold no product any more, unless one is copied there."""
     copied = holding[str(line.register(1))] if _is_copy(line, holding) else None
     for register in line.written:
         held = holding.get(register)
@@ -144,10 +144,10 @@ def _write(line: Line, holding: dict[str, tuple[_Product, bool]]) -> None:
 
 
 def _chosen(products: list[_Product]) -> list[_Product]:
-    """Those that are contracted.
+    """The products that are contracted.
 
-    Products of one use come first, then those of several. Of two that a sum could take it takes the first; it is a use
-    of the other one that is no sum any more.
+    Products with one use come first, then those with several. If a sum could take either of two products it takes the
+    first; for the other one that sum is then a use that prevents contraction.
     """
     by_sum: dict[int, dict[str, _Product]] = {}
     for product in products:
@@ -172,7 +172,7 @@ def _blocks(flow: Flow) -> Iterator[tuple[int, list[Line]]]:
 
 
 def _live_behind(flow: Flow) -> list[set[str]]:
-    """Registers that may be read behind each block before they are written, of those that may hold a product."""
+    """For each block, the registers that are live at its end, among those that may hold a product."""
     asked = {line.written[0] for line in flow.lines if len(line.written) == 1 and _may_hold(line)}
     reads: list[set[str]] = [set() for _ in flow.behind]
     writes: list[set[str]] = [set() for _ in flow.behind]
@@ -199,7 +199,7 @@ def _may_hold(line: Line) -> bool:
 
 
 def _factors(line: Line, temporary: Temporary) -> tuple[tuple[Name, Name], list[Instruction]]:
-    """Registers with the factors of a product, and the instructions that fill them where it stood."""
+    """Registers for the factors of a product, and the instructions that fill them at the product."""
     a, b = line.operand("a"), line.operand("b")
     if part_of(line) == "quotient":
         return reciprocal_and_dividend(line, a, b, temporary)
@@ -209,7 +209,7 @@ def _factors(line: Line, temporary: Temporary) -> tuple[tuple[Name, Name], list[
 
 
 def _fused(use: _Use, factors: tuple[Name, Name], temporary: Temporary) -> Iterator[Instruction]:
-    """What a sum becomes: a fused multiplication and addition, behind the changes of sign that it needs."""
+    """The fma that replaces a sum, after the changes of sign that it needs."""
     line, mods = use.line, use.line.resolved.mods
     kind = mods["type"]
     first: Operand = factors[0]

@@ -1,6 +1,6 @@
-"""Approximate functions of constants, which ptxas 13.0 computes itself: rounded to nearest, as the unit would not.
+"""Folding of approximate functions of constants: ptxas 13.0 computes them itself, rounded to nearest.
 
-So is the reciprocal of a constant divisor, which the dividend is then multiplied by.
+The GPU's own approximation may differ. In a quotient by a constant the reciprocal is folded.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from kernbench.ptx.text.module import Function, Instruction
 
 
 def folded(function: Function) -> Function:
-    """The function with approximate functions of constants replaced; the same one where there are none."""
+    """The function with approximate functions of constants folded; the same object if there are none."""
     flow = flow_of(function)
     known = constants_of(flow)
     temporary = Temporary(function)
@@ -32,7 +32,7 @@ def folded(function: Function) -> Function:
 
 
 def _value(line: Line, argument: int) -> tuple[Instruction, ...]:
-    """A move of the function's value; nothing where the unit is asked."""
+    """A move of the function's value; nothing if ptxas does not fold it."""
     bits = rounded(line.resolved.meaning, argument, "ftz" in line.resolved.mods)
     if bits is None:
         return ()
@@ -40,7 +40,7 @@ def _value(line: Line, argument: int) -> tuple[Instruction, ...]:
 
 
 def _divided(line: Line, divisor: int, temporary: Temporary) -> tuple[Instruction, ...]:
-    """A product by the reciprocal, both scaled as for any divisor."""
+    """A product by the folded reciprocal, with dividend and divisor scaled as for any divisor."""
     mods, at = line.resolved.mods, line.instruction
     ftz = ("ftz",) if "ftz" in mods else ()
     scale = scale_of(float_of(divisor), mods["mode"], bool(ftz))

@@ -1,4 +1,4 @@
-"""A function as a list of instructions in blocks, each with the registers that it reads and writes."""
+"""A function as a list of instructions in basic blocks, with the registers that each reads and writes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +15,11 @@ Changes = Mapping[int, Sequence[Instruction]]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An instruction of a function, by its number in the text; `block` counts the blocks as ptxas sees them first.
+    """An instruction of a function, with its number in the text and the number of its basic block.
 
-    They end at jumps, and at accesses under a guard: those become jumps around the access.
-
-    Registers are named with the braces that they are declared in, so that no two of them have one name. `of` gives the
-    name so of a register of an operand.
+    Blocks are those that ptxas sees first: they end at branches, and at guarded accesses, which become branches around
+    the access. Registers are named by their scope, so that no two have the same name; `of` maps a register's name in an
+    operand to that unique name.
     """
 
     number: int
@@ -32,39 +31,39 @@ class Line:
     of: Callable[[str], str]
 
     def register(self, position: int) -> str | None:
-        """The register that is an operand by itself."""
+        """The register, if the operand is one, else None."""
         operand = self.instruction.operands[position]
         return self.of(operand.text) if isinstance(operand, Name) else None
 
     def operand(self, name: str) -> Operand:
-        """An operand by its name in the table."""
+        """An operand, by its name in the ISA table."""
         position = self.resolved.operand(name)
         assert position is not None, name
         return self.instruction.operands[position]
 
 
 def part_of(line: Line) -> str:
-    """What it may be of a contraction (`Effects.fuses`), or "" where it names its rounding, or saturates first."""
+    """Its role in a contraction (`Effects.fuses`); empty if it names a rounding mode, or saturates a product."""
     mods, part = line.resolved.mods, line.resolved.effects.fuses
     saturates = "sat" in mods and part in PRODUCTS
     return "" if "rnd" in mods or "atype" in mods or saturates else part
 
 
 def kind_of(line: Line) -> tuple[str, bool]:
-    """The type, and whether subnormal numbers are flushed: what is the same of all parts of a contraction."""
+    """The type, and whether subnormals are flushed: these must be equal in all parts of a contraction."""
     return line.resolved.mods["type"], "ftz" in line.resolved.mods
 
 
 @dataclass(frozen=True)
 class Flow:
-    """Lines of a function, and the blocks behind each block."""
+    """The lines of a function, and the successors of each basic block."""
 
     lines: list[Line]
     behind: list[set[int]]
 
 
 def flow_of(function: Function) -> Flow:
-    """The lines of a function with a body; instructions that the table lacks are left out."""
+    """The lines of a function with a body; instructions that are not in the ISA table are skipped."""
     assert function.body is not None
     targets = _targets(function.body)
     lines: list[Line] = []
@@ -92,13 +91,13 @@ def flow_of(function: Function) -> Flow:
 
 
 def functions_of(kernel: Kernel) -> list[Function]:
-    """The kernel's function, and those that it may call."""
+    """The kernel's function and all device functions of its module that have a body."""
     called = [item for item in kernel.module.items if isinstance(item, Function) and item.kind != "entry"]
     return [function for function in (kernel.function, *called) if function.body is not None]
 
 
 def rewritten(kernel: Kernel, rewrite: Callable[[Function], Function]) -> Kernel:
-    """The kernel with its function, and those that it may call, rewritten; the same one where nothing changes."""
+    """The kernel with its function and device functions rewritten; the same object if nothing changes."""
     functions = functions_of(kernel)
     changes = {id(function): rewrite(function) for function in functions}
     if all(changes[id(function)] is function for function in functions):
@@ -108,7 +107,7 @@ def rewritten(kernel: Kernel, rewrite: Callable[[Function], Function]) -> Kernel
 
 
 def changed(function: Function, changes: Changes, registers: Sequence[Registers] = ()) -> Function:
-    """The function with some instructions exchanged for others, by number, and more registers."""
+    """The function with instructions replaced, by number, and registers added."""
     assert function.body is not None
     number = -1
 
@@ -131,7 +130,7 @@ def changed(function: Function, changes: Changes, registers: Sequence[Registers]
 
 
 def _targets(body: Block) -> set[str]:
-    """Names that anything may jump to: all that operands and lists of labels name."""
+    """Labels that may be branched to: all names in operands and lists of labels."""
     found: set[str] = set()
     for statement in statements_of(body):
         if isinstance(statement, Instruction):
@@ -155,7 +154,7 @@ def _behind(block: int, count: int, last: Instruction | None, labels: Mapping[st
 
 
 def _with_scopes(body: Block) -> Iterator[tuple[Statement, Callable[[str], str]]]:
-    """The statements of a body, each with what names are in the braces it stands in."""
+    """The statements of a body, each with the mapping from names to unique names in its scope."""
     count = 0
 
     def walk(block: Block, names: Mapping[str, str]) -> Iterator[tuple[Statement, Callable[[str], str]]]:

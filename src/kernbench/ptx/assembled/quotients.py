@@ -1,6 +1,6 @@
-"""Approximate quotients as ptxas writes them: dividend times reciprocal, both scaled where the divisor is extreme.
+"""Approximate quotients as ptxas expands them: dividend times reciprocal, both scaled for extreme divisors.
 
-`div.full` brings divisors above 2^126 down by 2^-2, and all but `.ftz` bring those below 2^-126 up by 2^24.
+`div.full` scales divisors above 2^126 by 2^-2, and all but `.ftz` scale those below 2^-126 by 2^24.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ _DOWN, _UP, _ONE = 0x3E800000, 0x4B800000, 0x3F800000
 def reciprocal_and_dividend(
     line: Line, a: Operand, b: Operand, temporary: Temporary
 ) -> tuple[tuple[Name, Name], list[Instruction]]:
-    """Registers with both factors of a quotient, and the instructions that fill them."""
+    """Registers for both factors of a quotient, and the instructions that fill them."""
     mods = line.resolved.mods
     ftz = ("ftz",) if "ftz" in mods else ()
     scale, size, divisor, dividend = (temporary.of_type("f32") for _ in range(4))
@@ -41,7 +41,7 @@ def reciprocal_and_dividend(
 
 
 def scale_of(divisor: float, mode: str, ftz: bool) -> float:
-    """What a constant divisor and its dividend are multiplied by."""
+    """The factor by which a constant divisor and its dividend are scaled."""
     size = abs(divisor)
     if mode == "full" and size > float_of(_HUGE):
         return float_of(_DOWN)
@@ -49,5 +49,5 @@ def scale_of(divisor: float, mode: str, ftz: bool) -> float:
 
 
 def literal(bits: int) -> Float:
-    """A literal of f32."""
+    """An f32 literal."""
     return Float(bits, 32, f"0f{bits:08X}")

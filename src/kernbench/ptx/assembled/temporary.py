@@ -1,4 +1,4 @@
-"""Registers that a rewritten function has more than it had, and instructions that fill them."""
+"""New registers for a rewritten function, and instructions that fill them."""
 
 from collections import Counter
 from dataclasses import replace
@@ -19,7 +19,7 @@ _SIGNS = {
 
 
 class Temporary:
-    """Registers of a function that no name of it means."""
+    """New registers of a function, with names that it does not use."""
 
     def __init__(self, function: Function):
         assert function.body is not None
@@ -30,28 +30,28 @@ class Temporary:
         self._made: Counter[str] = Counter()
 
     def of_type(self, kind: str) -> Name:
-        """A register for a number of a floating-point type, or a predicate ("pred")."""
+        """A new register for a floating-point type, or a predicate ("pred")."""
         held = kind if kind == "pred" else bits_of(kind)
         self._made[held] += 1
         return Name(f"{self._prefix}_{held}_{self._made[held] - 1}")
 
     def registers(self) -> tuple[Registers, ...]:
-        """Their declarations."""
+        """The declarations of the new registers."""
         return tuple(Registers(held, ((f"{self._prefix}_{held}_", count),)) for held, count in self._made.items())
 
 
 def bits_of(kind: str) -> str:
-    """The type of bits as wide as a type."""
+    """The untyped-bits type of the same width as a type."""
     return f"b{TYPES[kind].nbytes * 8}"
 
 
 def copy(at: Instruction, kind: str, to: Name, value: Operand) -> Instruction:
-    """A move, at the source location of an instruction and for all lanes."""
+    """A mov, unguarded, at the source location of an instruction."""
     return replace(at, opcode="mov", modifiers=(bits_of(kind),), operands=(to, value), guard=None)
 
 
 def flipped(at: Instruction, kind: str, to: Name, value: Operand) -> Instruction:
-    """A move with the other sign."""
+    """A copy with the sign inverted."""
     sign = _SIGNS[kind]
     return replace(
         at, opcode="xor", modifiers=(bits_of(kind),), operands=(to, value, Integer(sign, hex(sign))), guard=None

@@ -1,4 +1,4 @@
-"""Two devices compared instruction by instruction: cases, inputs that matter, distance of results."""
+"""Two devices compared instruction by instruction: cases, edge-case inputs, and distances between results."""
 
 from kernbench.ptx.conformance.cases import CASES, Case, expand
 from kernbench.ptx.conformance.compare import Agreement, compare

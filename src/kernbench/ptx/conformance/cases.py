@@ -1,8 +1,8 @@
-"""The table of instructions to compare: one line for each family, alternatives in angle brackets.
+"""The table of instructions to compare: one line for each family, with alternatives in angle brackets.
 
 A line is `instruction : input types -> output type`. Operands are the registers $d, $a, $b, $c in order, unless the
 line spells them out. `f16x2*4` is a vector of four registers. `p`, `q`, `t` and `u` are scratch registers: two
-predicates, 32 and 64 bits.
+predicates, one of 32 bits and one of 64.
 """
 
 import re
@@ -18,7 +18,7 @@ _OPERANDS = "abcefg"
 
 @dataclass(frozen=True)
 class Value:
-    """A type and the number of registers that hold values of it."""
+    """An operand's type, and its number of registers."""
 
     type: str
     registers: int = 1
@@ -26,7 +26,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Case:
-    """One instruction. `text` has placeholders for registers; `exact` says whether results must agree bit for bit."""
+    """One instruction. `text` has placeholders for registers; with `exact` results must agree bit for bit."""
 
     text: str
     inputs: tuple[Value, ...]
@@ -35,13 +35,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The instruction, without operands where they are the usual ones."""
+        """The instruction; operands are omitted if they are the default ones."""
         usual = _usual_operands(self.inputs)
         return self.text.removesuffix(f" {usual};").rstrip(";")
 
 
 def expand(lines: Iterable[str], exact: bool = True) -> Iterator[Case]:
-    """The cases of some lines of the table."""
+    """The cases of lines of the table, one for each combination of alternatives."""
     for line in lines:
         head, _, signature = line.rpartition(" : ")
         parts = _ALTERNATIVES.split(f"{head} : {signature}")
@@ -270,7 +270,7 @@ _MATRIX = (
     "mma.sync.aligned.m16n8k32.row.col.f32.<e4m3|e5m2>.<e4m3|e5m2>.f32 : e4m3x4*4 e4m3x4*2 f32*4 -> f32*4",
 )
 
-# any bits become metadata of two elements out of four
+# turns any bits into valid metadata of 2:4 sparsity
 _METADATA = "and.b32 t, $e, 0x88888888; or.b32 t, t, 0x44444444; mma.sp::ordered_metadata.sync.aligned"
 _EXACT_MATRIX = (
     "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 $d, {$a}, {$b}, $c : f64 f64 f64*2 -> f64*2",

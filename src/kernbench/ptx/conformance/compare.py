@@ -1,4 +1,4 @@
-"""How far two results are apart: equal bits, or units in the last place of the type they are numbers of."""
+"""The distance of two results: equal bits, or units in the last place (ulp) of their type."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ from kernbench.ptx.text.types import TYPES
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of `total` numbers, `different` have other bits; `nan_bits` of these are NaN on both sides.
+    """Of `total` numbers, `different` have different bits; `nan_bits` of these are NaN on both sides.
 
-    `ulps` is the largest distance between two numbers, None if one side is NaN, or infinite, where the other is not;
-    `worst` the lane where it was met, -1 if nothing differs.
+    `ulps` is the largest distance between two numbers, None if a NaN or an infinity is on one side only. `worst` is the
+    lane with that distance, -1 if nothing differs.
     """
 
     total: int
@@ -38,7 +38,7 @@ class Agreement:
 
 
 def compare(ours: Bits, theirs: Bits, type_name: str) -> Agreement:
-    """Compare two arrays of bits of one type, packed types lane by lane."""
+    """Compare two arrays of bits of one type; packed types element by element."""
     scalar = TYPES[type_name]
     if scalar.lane:
         width = scalar.bits // scalar.lanes
@@ -55,7 +55,7 @@ def compare(ours: Bits, theirs: Bits, type_name: str) -> Agreement:
 
 
 def _unpacked(bits: Bits, lanes: int, width: int) -> NDArray[np.uint64]:
-    """Packed lanes along a new first axis."""
+    """The elements of packed values, along a new first axis."""
     shifts = (np.arange(lanes) * width).astype(np.uint64).reshape(-1, *(1,) * bits.ndim)
     return (bits.astype(np.uint64) >> shifts) & np.uint64((1 << width) - 1)
 

@@ -1,4 +1,4 @@
-"""Inputs that matter: every type's edge cases in all combinations, then random bits, then random ordinary numbers."""
+"""Test inputs: each type's edge cases in all combinations, then random bits, then random numbers of usual size."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -28,7 +28,7 @@ WARP = 32
 def inputs_for(case: Case, count: int = 4096, seed: int = 0) -> list[Bits]:
     """One array of bits for each input, [registers, lanes]: `count` lanes, or all 2^16 values of a single 16-bit input.
 
-    Matrix instructions get ordinary numbers, half of them over a wide range of exponents; others edge cases first.
+    Matrix instructions get numbers around one, half of them with a wide range of exponents; others edge cases first.
     """
     random = np.random.default_rng(seed)
     if any(value.registers > 1 for value in (*case.inputs, case.output)):
@@ -41,7 +41,7 @@ def inputs_for(case: Case, count: int = 4096, seed: int = 0) -> list[Bits]:
 
 
 def _mixed(types: Sequence[ScalarType], count: int, random: np.random.Generator) -> list[Bits]:
-    """Edge cases in all combinations, as many as half the lanes hold; the rest random, half of it ordinary."""
+    """Edge cases in all combinations, at most half of the lanes; the rest half random, half around one."""
     edges = _combinations([edge_bits(t) for t in types], count // 2, random)
     rest = count - len(edges[0])
     return [
@@ -59,7 +59,7 @@ def _combinations(edges: list[Bits], most: int, random: np.random.Generator) -> 
 
 
 def edge_bits(scalar: ScalarType) -> Bits:
-    """The bit patterns where something changes: limits, signs, powers of two, and for floats every special value."""
+    """Bit patterns of edge cases: limits, signs, powers of two, and for floats every kind of special value."""
     lane = TYPES[scalar.lane] if scalar.lane else scalar
     found = _float_edges(*FORMATS[lane.name]) if lane.name in FORMATS else _integer_edges(lane.bits)
     patterns = np.array(sorted(found), np.uint64)
@@ -85,7 +85,7 @@ def _integer_edges(bits: int) -> set[int]:
 
 
 def _float_edges(exponent: int, fraction: int) -> set[int]:
-    """Zero, denormals, around one, whole numbers near the integer limits, largest, infinity and NaNs, of both signs."""
+    """Zero, subnormals, around one, integers near the integer limits, largest, infinity and NaNs, of both signs."""
     one = ((1 << (exponent - 1)) - 1) << fraction
     infinity = ((1 << exponent) - 1) << fraction
     normal, quiet = 1 << fraction, 1 << max(0, fraction - 1)
@@ -115,7 +115,7 @@ def _random_bits(scalar: ScalarType, count: int, random: np.random.Generator) ->
 
 
 def _ordinary(value: Value, lanes: int, random: np.random.Generator) -> Bits:
-    """Registers of ordinary numbers; the second half of the lanes has a wide range of exponents."""
+    """Registers of numbers around one; in the second half of the lanes with a wide range of exponents."""
     scalar = TYPES[value.type]
     halves = [_ordinary_bits(scalar, value.registers * lanes // 2, random, spread) for spread in (1.0, 8.0)]
     return np.concatenate([half.reshape(value.registers, -1) for half in halves], axis=1)
@@ -142,7 +142,7 @@ def _ordinary_floats(name: str, count: int, random: np.random.Generator, spread:
 
 
 def _packed(scalar: ScalarType, lanes: Sequence[NDArray[np.uint64]]) -> Bits:
-    """Lanes joined into registers, the first in the low bits."""
+    """Elements packed into registers, the first in the low bits."""
     width = scalar.bits // scalar.lanes
     joined = np.zeros_like(lanes[0])
     for i, lane in enumerate(lanes):

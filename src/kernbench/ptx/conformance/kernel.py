@@ -45,7 +45,7 @@ def _operand(letter: str, value: Value) -> str:
 
 
 def _declare(letter: str, value: Value) -> str:
-    # f64 fragments of a matrix instruction must be float registers
+    # f64 fragments of a matrix instruction must be in .f64 registers
     kind = f"f{_register_bits(value)}" if value.type == "f64" else f"b{_register_bits(value)}"
     return f"  .reg .{kind} %{letter}<{value.registers}>;"
 

@@ -1,1 +1,1 @@
-"""What a launch takes: arrays with an address, shapes, arguments, tensor maps."""
+"""What a launch is given: arrays on a device, grid and block sizes, arguments, tensor maps."""

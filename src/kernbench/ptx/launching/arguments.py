@@ -1,4 +1,4 @@
-"""Launch arguments against a kernel's parameters: each argument becomes the bytes its parameter holds, or an error."""
+"""Packs launch arguments into the bytes of a kernel's parameters, or says why one does not fit."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -13,11 +13,11 @@ from kernbench.ptx.text.types import TYPES, ScalarType
 
 
 class Parameter(Protocol):
-    """What packing needs to know of a kernel parameter; `size` in bytes, of the whole array if it is one."""
+    """A kernel parameter, as far as packing needs it; `size` is in bytes, of the whole array if it is one."""
 
     @property
     def name(self) -> str:
-        """As the PTX text names it."""
+        """The name in the PTX text."""
 
     @property
     def type(self) -> str:
@@ -25,7 +25,7 @@ class Parameter(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
 
 
 class ArgumentError(MisuseError):
@@ -45,12 +45,12 @@ _FLOATS: dict[str, type[np.generic]] = {
     "tf32": np.float32,
     "f64": np.float64,
 }
-# untyped parameters take a Python float in the only format of that width that Python users mean
+# a Python float for an untyped parameter is taken as the usual format of that width
 _UNTYPED_FLOATS = {32: "f32", 64: "f64"}
 
 
 def pack_arguments(params: Sequence[Parameter], args: Sequence[object]) -> list[bytes]:
-    """The bytes of each parameter, in order; an argument that does not fit is an `ArgumentError` naming it."""
+    """The bytes of each parameter, in order; raises `ArgumentError` for an argument that does not fit."""
     if len(params) != len(args):
         expected = ", ".join(f"{p.name}: {_wanted(p)}" for p in params) or "none"
         raise ArgumentError(f"{len(args)} arguments for {len(params)} parameters; the kernel takes ({expected})")
@@ -73,7 +73,7 @@ def _pack(position: int, param: Parameter, arg: object) -> bytes:
 
 
 class _MismatchError(Exception):
-    """Why an argument does not fit, without its position."""
+    """Why an argument does not fit; the caller adds its position."""
 
 
 def _bytes_of(scalar: ScalarType, size: int, arg: object) -> bytes:
@@ -91,7 +91,7 @@ def _unknown_kind(arg: object) -> str:
 
 
 def _pack_array(scalar: ScalarType, size: int, arg: DeviceArray) -> bytes:
-    # a struct of eight bytes may hold a pointer and nothing else
+    # a struct of eight bytes may consist of a pointer
     struct = scalar.kind == "b" and scalar.bits == 8
     if size != 8 or scalar.kind not in "bus" or not (scalar.bits == 64 or struct):
         raise _MismatchError("a device array passes its 64-bit address, which needs a .u64 parameter")
@@ -125,7 +125,7 @@ def _pack_number(scalar: ScalarType, size: int, arg: Scalar) -> bytes:
 
 
 def _pack_whole(size: int, value: Scalar) -> bytes:
-    """A NumPy scalar fills a struct of its size: `__half` is one of two bytes."""
+    """The bytes of a NumPy scalar, for a struct of the same size: `__half` is a struct of two bytes."""
     if not isinstance(value, np.generic) or value.dtype.itemsize != size:
         raise _MismatchError(f"got {value!r}; pass bytes of exactly that size, or a NumPy scalar that has it")
     return bytes(value.tobytes())
@@ -188,7 +188,7 @@ def _largest(name: str) -> str:
 
 
 def _pack_untyped_float(scalar: ScalarType, value: Scalar) -> bytes:
-    """A float in an untyped parameter is its bits: a NumPy scalar's own format, or the usual one of that width."""
+    """A float's bits for an untyped parameter: a NumPy scalar's own format, or the usual one of that width."""
     if isinstance(value, np.generic) and value.itemsize == scalar.nbytes:
         return bytes(value.tobytes())
     if not isinstance(value, float):

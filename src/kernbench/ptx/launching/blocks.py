@@ -1,4 +1,4 @@
-"""A part of a grid: which blocks are run, where the rest is taken as not run."""
+"""Selection of blocks, to run a part of a grid."""
 
 from collections.abc import Iterable
 from math import prod
@@ -10,7 +10,7 @@ Extent = tuple[int, int, int]
 
 
 def read_blocks(text: str) -> tuple[int, ...]:
-    """Numbers of blocks as people write them: "0-3,17"; x counts fastest."""
+    """Parse block numbers such as "0-3,17"; x varies fastest in the numbering."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -28,7 +28,7 @@ def read_blocks(text: str) -> tuple[int, ...]:
 
 
 def blocks_of(given: str | Iterable[object]) -> tuple[int, ...]:
-    """Numbers of blocks, given as such or as people write them."""
+    """Block numbers, from integers or from text such as "0-3,17"."""
     if isinstance(given, str):
         return read_blocks(given)
     try:
@@ -41,7 +41,7 @@ def blocks_of(given: str | Iterable[object]) -> tuple[int, ...]:
 
 
 def clusters_of(blocks: Iterable[int], grid: Extent, cluster: Extent) -> tuple[int, ...]:
-    """The numbers of the clusters that some blocks belong to; what lies beyond the grid is left out."""
+    """The numbers of the clusters that contain the blocks; blocks outside the grid are ignored."""
     across = [g // c for g, c in zip(grid, cluster, strict=True)]
     chosen: dict[int, None] = {}
     for number in blocks:

@@ -1,4 +1,4 @@
-"""What every PTX device shares: arrays with an address, and launch shapes that are legal."""
+"""What all PTX devices share: arrays on the device, and checks of launch shapes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ Extent = tuple[int, int, int]
 
 GRID_LIMITS: Extent = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS: Extent = (1024, 1024, 64)
-# a whole number, or one for each axis
+# an integer, or one for each axis
 Sizes = SupportsIndex | Sequence[SupportsIndex]
 BLOCK_THREADS = 1024
 CLUSTER_LIMITS: Extent = (16, 16, 16)
 CLUSTER_BLOCKS = 16
 
-# element types that NumPy lacks, by the name torch gives them: carried as bits of the same width
+# element types that NumPy lacks, by torch's name: converted by way of integers of the same width
 TORCH_ONLY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
         "bfloat16": dtype_of(ml_dtypes.bfloat16),
@@ -41,50 +41,50 @@ TORCH_ONLY: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
 
 
 class Where(Protocol):
-    """The device of a tensor."""
+    """A torch device."""
 
     type: str
     index: int | None
 
 
 class Tensor(Protocol):
-    """A torch tensor, as far as it is asked; torch itself is imported only where there is one."""
+    """A torch tensor, as far as it is used here: torch itself is imported only if there are tensors."""
 
     dtype: object
     shape: Sequence[int]
     device: "Where"
 
     def is_contiguous(self) -> bool:
-        """Whether element follows on element."""
+        """Whether it is contiguous."""
         ...
 
     def data_ptr(self) -> int:
-        """Where it begins."""
+        """Its address."""
         ...
 
     def detach(self) -> "Tensor":
-        """Without its gradient."""
+        """The tensor without its gradient."""
         ...
 
     def cpu(self) -> "Tensor":
-        """On the host."""
+        """The tensor on the host."""
         ...
 
     def contiguous(self) -> "Tensor":
-        """Element after element."""
+        """A contiguous tensor of the same values."""
         ...
 
     def view(self, dtype: object, /) -> "Tensor":
-        """The same bytes as another type."""
+        """The same bytes as another element type."""
         ...
 
     def numpy(self) -> Array:
-        """As an array of NumPy."""
+        """The tensor as a NumPy array."""
         ...
 
 
 class DeviceArray(ABC):
-    """Contiguous memory of a device: `shape` elements of `dtype` from `address`, which is what a kernel is passed."""
+    """Contiguous memory of a device: `shape` elements of `dtype` from `address`; a kernel receives the address."""
 
     def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype[np.generic], name: str = ""):
         self.address = address
@@ -94,7 +94,7 @@ class DeviceArray(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes from the first element to the last."""
+        """Size in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
     @abstractmethod
@@ -103,7 +103,7 @@ class DeviceArray(ABC):
 
     @abstractmethod
     def free(self) -> None:
-        """Give the memory back; later use of the array is an error."""
+        """Free the memory; later use of the array is an error."""
 
     def __repr__(self) -> str:
         name = f" '{self.name}'" if self.name else ""
@@ -112,31 +112,31 @@ class DeviceArray(ABC):
 
 
 class Device(ABC):
-    """What kernels are launched on; leaving its `with` block closes it."""
+    """What kernels are launched on; a context manager that closes it."""
 
     @abstractmethod
     def array(self, value: object, name: str = "") -> DeviceArray:
-        """`value` (NumPy, torch, anything with `__dlpack__`) on the device."""
+        """Copy `value` (NumPy, torch, anything with `__dlpack__`) to the device."""
 
     @abstractmethod
     def empty(self, shape: Sizes, dtype: npt.DTypeLike = np.float32, name: str = "") -> DeviceArray:
-        """An array nobody has written."""
+        """An uninitialised array."""
 
     @abstractmethod
     def encode(self, description: "TensorMapDescription") -> "TensorMap":
-        """A tensor map as a kernel receives it."""
+        """Encode a tensor map in the form that kernels receive."""
 
     def output(self, array: DeviceArray) -> Array:
-        """What an array holds that nobody has changed since the last launch."""
+        """The content of an array that was not changed since the last launch."""
         return array.numpy()
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until everything on the device is done."""
+        """Wait for all work on the device."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it and all that was made on it."""
+        """Release the device and everything that was made on it."""
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +160,7 @@ def is_torch(value: object) -> TypeGuard[Tensor]:
 
 
 def host_array(value: object) -> Array:
-    """`value` on the host as a C-contiguous NumPy array: from NumPy, torch of any element type, or DLPack."""
+    """`value` on the host as a C-contiguous NumPy array, from NumPy, torch (any element type) or DLPack."""
     if is_torch(value):
         dtype = torch_dtype(value)
         plain = value.detach().cpu().contiguous()
@@ -176,14 +176,14 @@ def host_array(value: object) -> Array:
 
 
 def _carrier(dtype: np.dtype[np.generic]) -> object:
-    """torch's integer type as wide as `dtype`."""
+    """torch's integer type of the same width as `dtype`, by which its elements are converted."""
     import torch
 
     return torch.int16 if dtype.itemsize == 2 else torch.uint8
 
 
 def shape_of(shape: Sizes) -> tuple[int, ...]:
-    """A shape from a whole number or a sequence of them."""
+    """A shape from an integer or a sequence of integers."""
     try:
         sizes = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
     except TypeError:
@@ -194,7 +194,7 @@ def shape_of(shape: Sizes) -> tuple[int, ...]:
 
 
 def kernel_of(kernel: object) -> Kernel:
-    """A kernel, or the only one of a module or of something that builds one."""
+    """The kernel itself, or the only kernel of a module or a builder."""
     if isinstance(kernel, Kernel):
         return kernel
     kernels: Mapping[str, Kernel] | None = getattr(kernel, "kernels", None)
@@ -206,7 +206,7 @@ def kernel_of(kernel: object) -> Kernel:
 
 
 def extent(what: str, value: Sizes, limits: Extent) -> Extent:
-    """`value`, a whole number or up to three, as (x, y, z), each from 1 to its limit."""
+    """`value`, one to three integers, as (x, y, z); raises an error unless each is from 1 to its limit."""
     sizes = shape_of(value)
     if not 1 <= len(sizes) <= 3:
         raise MisuseError(f"{what} {value!r}: give one to three sizes, (x, y, z)")
@@ -220,9 +220,9 @@ def extent(what: str, value: Sizes, limits: Extent) -> Extent:
 def launch_shape(
     grid: Sizes, block: Sizes, cluster: Sizes | None = None, kernel: Kernel | None = None
 ) -> tuple[Extent, Extent, Extent]:
-    """Grid, block and cluster as (x, y, z), held to what every device and the `kernel` itself allow.
+    """Grid, block and cluster as (x, y, z), checked against the limits of devices and of the `kernel`.
 
-    A cluster that nobody asks for is one of 1 x 1 x 1.
+    The default cluster is the one that the kernel requires, or 1 x 1 x 1.
     """
     blocks = extent("grid", grid, GRID_LIMITS)
     threads = extent("block", block, BLOCK_LIMITS)
@@ -240,7 +240,7 @@ def launch_shape(
 
 
 def _check_demands(kernel: Kernel, threads: Extent, clusters: Extent) -> None:
-    """What the kernel's own directives say about its launch."""
+    """Check the launch against the kernel's own directives."""
     for what, given, demanded, directive in (
         ("block", threads, kernel.reqntid, ".reqntid"),
         ("cluster", clusters, kernel.cluster, ".reqnctapercluster"),

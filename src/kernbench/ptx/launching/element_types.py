@@ -1,4 +1,4 @@
-"""Element types of arrays that PTX kernels read and write: those of all targets, and wider or unsigned ones."""
+"""Element types of arrays of PTX kernels: those of all targets, and further widths and unsigned types."""
 
 import numpy as np
 

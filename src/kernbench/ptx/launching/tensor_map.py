@@ -1,4 +1,4 @@
-"""Tensor maps: what a bulk tensor copy knows of a tensor, held to the rules of the real encoder."""
+"""Tensor maps: descriptors of tensors for bulk tensor copies, checked by the rules of the driver's encoder."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.launching.device_base import DeviceArray, Sizes, shape_of
 
 TENSOR_MAP_BYTES = 128
-# the shared memory of a multiprocessor: the encoder refuses more
+# shared memory of a multiprocessor, which the encoder takes as the limit
 BOX_BYTES = 228 << 10
 
-# kind of element -> NumPy types it is made from by default
+# element type of the map -> NumPy types for which it is the default
 ELEMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "u8": ("uint8", "int8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
@@ -51,14 +51,15 @@ ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
         "tf32.ftz": 4,
     }
 )
-# narrow elements lie packed in global memory -> bits of one, and bytes of each 16 in shared memory that hold some
+# element types of less than a byte, packed in global memory -> bits of an element, and bytes used of each 16 in shared
+# memory
 PACKED_ELEMENTS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {"b4x16": (4, 16), "b4x16_p64": (4, 8), "b6x16_p32": (6, 12)}
 )
 _PADDED_ROW = 128
 _PADDED_SWIZZLES = ("none", "128B", "128B.atom32B", "128B.atom64B")
 FLOAT_ELEMENTS = frozenset(("f16", "f32", "f64", "bf16", "f32.ftz", "tf32", "tf32.ftz"))
-# swizzle -> bytes the inner box may have
+# swizzle -> limit of the box's innermost row in bytes; 0 for none
 SWIZZLES: Mapping[str, int] = MappingProxyType(
     {
         "none": 0,
@@ -73,7 +74,7 @@ SWIZZLES: Mapping[str, int] = MappingProxyType(
 INTERLEAVES = ("none", "16B", "32B")
 L2_PROMOTIONS = ("none", "64B", "128B", "256B")
 OOB_FILLS = ("zero", "nan")
-# corners of a pixel box: dimensions of the tensor -> the least and the greatest
+# number of dimensions -> least and greatest offset of a corner of the pixel box
 _CORNERS: Mapping[int, tuple[int, int]] = MappingProxyType(
     {3: (-(1 << 15), (1 << 15) - 1), 4: (-128, 127), 5: (-16, 15)}
 )
@@ -83,15 +84,15 @@ _BY_NUMPY = {name: element for element, names in ELEMENTS.items() for name in na
 
 @dataclass(frozen=True)
 class TensorMapDescription:
-    """What a tensor map says, held to the rules of the driver's encoders when it is made.
+    """What a tensor map describes, checked by the rules of the driver's encoders.
 
-    Dimension 0 is the innermost and dense; `strides` are the byte strides of dimensions 1 and on. `box` is what one
+    Dimension 0 is the innermost and dense; `strides` are the byte strides of the other dimensions. `box` is what one
     copy moves, in elements; a traversal stride of n in `element_strides` takes every n-th of them. Elements of 4 and 6
-    bits lie packed in global memory; "b4x16_p64" and "b6x16_p32" get 16 bytes of shared memory for each 16 elements.
+    bits are packed in global memory; "b4x16_p64" and "b6x16_p32" take 16 bytes of shared memory for each 16 elements.
 
-    With `lower` and `upper` it is a map for im2col copies: dimensions are channels, W, H, D as far as they are there,
-    and images. The box is channels of a pixel and pixels of a column. Pixels are counted through the pixel box, which
-    in W, H and D goes from `lower` to the last pixel plus `upper`; element strides are the steps between them.
+    With `lower` and `upper` it is a map for im2col copies: dimensions are channels, W, H, D as far as there are that
+    many, and images. The box is channels of a pixel and pixels of a column. Pixels are counted through the pixel box,
+    which in W, H and D goes from `lower` to the last pixel plus `upper`; element strides are the steps between them.
     """
 
     address: int
@@ -120,12 +121,12 @@ class TensorMapDescription:
 
     @property
     def im2col(self) -> bool:
-        """Whether it is for copies that count pixels."""
+        """Whether it is for im2col copies, which count pixels."""
         return self.lower is not None
 
     @property
     def pixel_box(self) -> tuple[tuple[int, int], ...]:
-        """The first and the last place of the pixel box, in W, H and D."""
+        """First and last coordinate of the pixel box, in W, H and D."""
         sizes = self.dims[1:-1]
         return tuple(
             (low, n - 1 + high) for low, n, high in zip(self.lower or (), sizes, self.upper or (), strict=True)
@@ -139,40 +140,40 @@ class TensorMapDescription:
 
     @property
     def filled(self) -> int:
-        """Bytes of each 16 in shared memory that hold elements: 16, but for padded ones."""
+        """Bytes used of each 16 in shared memory: 16, or less for padded elements."""
         return PACKED_ELEMENTS.get(self.element, (0, 16))[1]
 
     @property
     def grain(self) -> int:
-        """Elements that are moved together: one, or as many narrow ones as fill whole bytes and gaps."""
+        """Number of elements that are moved together: one, or as many narrow ones as fill whole bytes and padding."""
         if self.filled < 16:
             return 16
         return max(1, 8 // self.element_bits)
 
     @property
     def grain_bytes(self) -> int:
-        """Bytes in global memory of elements that are moved together."""
+        """Bytes in global memory of the elements that are moved together."""
         return self.grain * self.element_bits // 8
 
     @property
     def step(self) -> int:
-        """Elements that an innermost coordinate must be a multiple of."""
+        """The innermost coordinate must be a multiple of this many elements."""
         return _PADDED_ROW if self.filled < 16 else 128 // self.element_bits
 
     @property
     def byte_strides(self) -> tuple[int, ...]:
-        """Byte strides of all dimensions, that of innermost elements that are moved together included."""
+        """Byte strides of all dimensions; the innermost one is that of elements that are moved together."""
         return (self.grain_bytes, *self.strides)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of shared memory that a row of the box fills, gaps included."""
+        """Bytes of shared memory that a row of the box fills, padding included."""
         filled: int = self.copied[0] * self.element_bits // 8 * 16 // self.filled
         return filled
 
     @property
     def copied(self) -> tuple[int, ...]:
-        """Elements one copy writes to shared memory, per dimension: the box thinned by the traversal strides."""
+        """Elements that one copy writes to shared memory, per dimension: the box divided by the traversal strides."""
         if self.im2col:
             return self.box
         inner = self.box[0] if self.interleave == "none" else ceil(self.box[0] / self.element_strides[0])
@@ -180,7 +181,7 @@ class TensorMapDescription:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes one copy moves, as barriers count them: parts outside the tensor included, gaps not."""
+        """Bytes that one copy moves, as mbarriers count them: with parts outside the tensor, without padding."""
         return prod(self.copied) * self.element_bits // 8
 
     @property
@@ -221,7 +222,7 @@ class TensorMapDescription:
                 )
 
     def _problems(self) -> Iterable[str]:
-        """Every broken rule, in words; the first one is raised."""
+        """Every broken rule, in words; only the first is reported."""
         unit = 32 if self.interleave == "32B" or self.filled < 16 else 16
         if self.address % unit:
             yield f"address {self.address:#x} is no multiple of {unit} bytes: align the array's start"
@@ -238,7 +239,7 @@ class TensorMapDescription:
             yield from self._pixel_problems()
 
     def _pixel_problems(self) -> Iterable[str]:
-        """What holds for maps with a pixel box only."""
+        """Broken rules of maps with a pixel box."""
         if not 1 <= self.box[1] <= _MOST_PIXELS:
             yield f"{self.box[1]} pixels of a column; allowed are 1 to {_MOST_PIXELS}"
         for what, corner in (("lower", self.lower), ("upper", self.upper)):
@@ -248,7 +249,7 @@ class TensorMapDescription:
                 yield f"the pixel box goes from {first} to {last} in dimension {dimension}: it holds no pixel"
 
     def _packed_problems(self) -> Iterable[str]:
-        """What holds for narrow elements only."""
+        """Broken rules of elements of less than a byte."""
         if self.element not in PACKED_ELEMENTS:
             return
         whole = 2 if self.filled == 16 else _PADDED_ROW
@@ -286,7 +287,7 @@ def _outside(what: str, values: tuple[int, ...], low: int, high: int, first: int
 
 
 class MapOptions(TypedDict, total=False):
-    """What `describe_tensor_map` takes by name."""
+    """Keyword options of `describe_tensor_map`."""
 
     element: str | None
     element_strides: Sizes | None
@@ -351,9 +352,9 @@ def _element_of(dtype: np.dtype[np.generic], element: str | None) -> str:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map as a kernel receives it: `encoded` are its 128 bytes, in the device's own form.
+    """A tensor map as a kernel receives it: `encoded` are its 128 bytes, in the device's own format.
 
-    `array` is what it describes, which lives as long as the map does.
+    `array` is the tensor, kept alive by the map.
     """
 
     description: TensorMapDescription

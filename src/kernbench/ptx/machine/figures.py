@@ -1,4 +1,4 @@
-"""Figures: numbers of a GPU that say how far they may be off and where they come from, and the key that reads them."""
+"""Figures: numbers of a GPU with their range of uncertainty and their source, and the key that reads them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _LONGEST_NOTE = 200
 
 
 class Figure(float):
-    """A number that is known to lie between `low` and `high`; `source` is one of `SOURCES`, `note` says more."""
+    """A number known to be between `low` and `high`; `source` is one of `SOURCES`, `note` a free text."""
 
     low: float
     high: float
@@ -35,7 +35,7 @@ class Figure(float):
         return made
 
     def __reduce__(self) -> tuple[type["Figure"], tuple[float, float, float, str, str]]:
-        """What makes an equal one again, for copies."""
+        """For copies and pickling."""
         return Figure, (float(self), self.low, self.high, self.source, self.note)
 
 
@@ -43,13 +43,13 @@ class Figure(float):
 class Constant(Quantity):
     """A key whose value is a `Figure`; in a file `{ value = 4, range = [4, 4.5], source = "published", note = "..." }`.
 
-    A bare number is a figure set by hand: assumed, and exact. With `counted` the value is a whole number.
+    A bare number is a figure set by hand: assumed, and without uncertainty. With `counted` the value is an integer.
     """
 
     counted: bool = False
 
     def read(self, raw: object) -> Figure:
-        """`raw` as a figure; everything that is wrong with it says which part."""
+        """Parse `raw` as a figure; errors say which part is wrong."""
         if isinstance(raw, Figure):
             return self._figure(float(raw), raw.low, raw.high, raw.source, raw.note)
         if not isinstance(raw, Mapping):
@@ -65,7 +65,7 @@ class Constant(Quantity):
         return self._figure(value, low, high, raw["source"], raw.get("note", ""))
 
     def show(self, value: object) -> str:
-        """The figure with its unit, its range where it has one, and its source."""
+        """The figure with its unit, its range if it has one, and its source."""
         assert isinstance(value, Figure)
         known = f", {plain(value.low)} to {plain(value.high)}" if value.low != value.high else ""
         note = f": {value.note}" if value.note else ""
@@ -115,7 +115,7 @@ class Constant(Quantity):
 
 
 def _whole(raw: object) -> object:
-    """A float that is whole, as an int: what a figure keeps is a float."""
+    """A float without fractional part, as an int; other values unchanged."""
     return int(raw) if isinstance(raw, float) and raw.is_integer() else raw
 
 
@@ -125,35 +125,35 @@ def cycles(help: str, high: float = 100_000) -> Constant:
 
 
 def rate(unit: str, help: str, high: float = 1_000_000) -> Constant:
-    """So many a cycle."""
+    """A number of things per cycle."""
     return Constant(unit, RATE, help, 0, high)
 
 
 def count(unit: str, help: str, high: int = 2**20, role: Role = SHAPE) -> Constant:
-    """A whole number of things."""
+    """An integer number of things."""
     return Constant(unit, role, help, 0, high, counted=True)
 
 
 def size(help: str, high: int = 2**40, role: Role = SHAPE) -> Constant:
-    """Bytes."""
+    """A size in bytes."""
     return Constant("bytes", role, help, 0, high, counted=True)
 
 
 def time_ns(help: str) -> Constant:
-    """A time that does not follow the SM clock."""
+    """A time that does not scale with the SM clock."""
     return Constant("ns", RATE, help, 0, 1_000_000_000, parts=1000)
 
 
 def gigabytes(help: str) -> Constant:
-    """A bandwidth in GB/s that does not follow the SM clock."""
+    """A bandwidth in GB/s that does not scale with the SM clock."""
     return Constant("GB/s", RATE, help, 0, 1_000_000, parts=10**9)
 
 
 def megahertz(help: str) -> Constant:
-    """A clock."""
+    """A clock frequency."""
     return Constant("MHz", RATE, help, 1, 100_000, parts=10**6)
 
 
 def share(help: str) -> Constant:
-    """A part of a whole."""
+    """A fraction from 0 to 1."""
     return Constant("of 1", RATE, help, 0, 1)

@@ -1,4 +1,4 @@
-"""A GPU as its file describes it, and how GPUs are found by name or path."""
+"""A GPU as its file describes it; GPUs are found by name or path."""
 
 import json
 import os
@@ -47,7 +47,7 @@ _ABOVE_ZERO = (
 
 @dataclass(frozen=True)
 class Gpu(Description):
-    """A GPU: what it consists of (shape keys) and how fast its parts are (rate keys), each with its source."""
+    """A GPU: its structure (shape keys) and the speed of its parts (rate keys), each figure with its source."""
 
     whole = "h200"
     called = "gpu"
@@ -77,7 +77,7 @@ class Gpu(Description):
 
     @classmethod
     def conflicts(cls, values: Mapping[str, object]) -> list[str]:
-        """What no GPU has none of, and everything is divided by."""
+        """Figures that are 0 although the model divides by them."""
         found = []
         for name in _ABOVE_ZERO:
             table, _, key = name.partition(".")
@@ -87,9 +87,7 @@ class Gpu(Description):
 
     @property
     def validity(self) -> str:
-        """`predictions` where all figures are those of a file that comes with kernbench: a GPU some of whose figures
-        were changed is one that nobody has measured.
-        """
+        """`predictions`, if all figures are those of a bundled GPU; otherwise that predictions are not validated."""
         if self.predictions == NOT_VALIDATED or (self.name in bundled() and load(self.name) is self):
             return self.predictions
         # a file of another name may have the same figures
@@ -97,7 +95,7 @@ class Gpu(Description):
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits that are equal where every value is; where values come from changes no time."""
+        """Twelve hex digits, equal for equal values of everything but labels; sources do not count."""
         content = {
             name: float(value) if isinstance(value, Figure) else key.data(value)
             for name, key, value in self.entries()
@@ -110,12 +108,12 @@ class Gpu(Description):
         return {name: value for name, _, value in self.entries() if isinstance(value, Figure)}
 
     def sources(self) -> dict[str, int]:
-        """How many figures come from each kind of source."""
+        """The number of figures from each kind of source."""
         found = [figure.source for figure in self.figures().values()]
         return {source: found.count(source) for source in SOURCES}
 
     def with_figures(self, figures: Mapping[str, Figure], calibrated: str) -> "Gpu":
-        """This GPU with some figures replaced; `calibrated` says with which driver and assembler they were measured."""
+        """This GPU with some figures replaced; `calibrated` names the driver and assembler they were measured with."""
         return self.override({**figures, "calibrated": calibrated})
 
 
@@ -124,26 +122,26 @@ _LIBRARY = Library(Gpu, "kernbench.ptx", "gpus")
 
 @lru_cache(maxsize=1)
 def _validated() -> frozenset[str]:
-    """Hashes of GPUs that come with kernbench and whose times were held to one."""
+    """Hashes of the bundled GPUs whose predicted times were validated on hardware."""
     found = [load(name) for name in bundled()]
     return frozenset(gpu.hash for gpu in found if gpu.predictions != NOT_VALIDATED)
 
 
 def bundled() -> list[str]:
-    """The names of the GPUs that come with kernbench."""
+    """The names of the bundled GPUs."""
     return _LIBRARY.bundled()
 
 
 def load(gpu: "str | os.PathLike[str] | Gpu") -> Gpu:
-    """The GPU meant by a bundled name, a path to a TOML file, or a `Gpu`, which is returned as it is.
+    """The GPU of a bundled name or a TOML file; a `Gpu` is returned as it is.
 
-    A file may say `extends = "h200"` (or a path beside it) and give only the keys that differ.
+    A file may say `extends = "h200"` (or a path relative to it) and give only the keys that differ.
     """
     return _LIBRARY.load(gpu)
 
 
 def is_gpu(gpu: str | os.PathLike[str]) -> bool:
-    """Whether a name or file is that of a GPU, and of no other machine; a file that cannot be read is none."""
+    """Whether a name or file describes a GPU; False also for files that cannot be read."""
     try:
         return _LIBRARY.kind_of(gpu) == KIND
     except MachineError:
@@ -151,8 +149,9 @@ def is_gpu(gpu: str | os.PathLike[str]) -> bool:
 
 
 def unfit(arch: str, gpu: Gpu) -> str:
-    """Why code for an architecture does not run on a GPU; empty where it does. `sm_90a` runs there alone, `sm_100f` on
-    later ones of its family, `sm_80` on all later ones.
+    """Why code for an architecture does not run on a GPU; empty if it does.
+
+    `sm_90a` runs on 9.0 alone, `sm_100f` on 10.0 and later ones of its family, `sm_80` on 8.0 and all later ones.
     """
     wanted, there = (re.fullmatch(r"sm_(\d+)([af]?)", one) for one in (arch, gpu.arch))
     if wanted is None or there is None:

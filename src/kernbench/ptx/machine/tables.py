@@ -1,7 +1,7 @@
-"""The tables of a GPU's file, each a frozen dataclass: parts of an SM, the memories behind it, launches.
+"""The tables of a GPU's file, each a frozen dataclass: parts of an SM, the memory hierarchy, launches.
 
 Cycles are cycles of the SM clock. An interval is the time between two instructions of a sub-core on a pipe; a latency
-that from an instruction to one that needs its result.
+is the time from an instruction to one that depends on its result.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Chip(Table):
 
 @dataclass(frozen=True)
 class Clock(Table):
-    """The SM clock, which falls under load."""
+    """Frequencies of the SM clock, which falls under load."""
 
     most: Annotated[Figure, megahertz("the highest clock, which light work gets")]
     streaming: Annotated[Figure, megahertz("while all SMs read HBM as fast as they can")]
@@ -45,7 +45,7 @@ class Clock(Table):
 
 @dataclass(frozen=True)
 class Sm(Table):
-    """What an SM holds at once."""
+    """Resources of an SM."""
 
     sub_cores: Annotated[Figure, count("sub-cores", "schedulers; a warp's number modulo this is its own", 16)]
     warps: Annotated[Figure, count("warps", "resident warps", 256)]
@@ -71,7 +71,7 @@ class Issue(Table):
 
 @dataclass(frozen=True)
 class Pipe(Table):
-    """A pipe of a sub-core."""
+    """An execution pipe of a sub-core."""
 
     latency: Annotated[Figure, cycles("from an instruction to one that needs its result")]
     interval: Annotated[Figure, cycles("between two instructions of a sub-core")]
@@ -79,7 +79,7 @@ class Pipe(Table):
 
 @dataclass(frozen=True)
 class Pipes(Table):
-    """Pipes by what they do."""
+    """Execution pipes, by the instructions they execute."""
 
     fma: Pipe
     integer: Pipe
@@ -128,7 +128,7 @@ class Barriers(Table):
 
 @dataclass(frozen=True)
 class L1(Table):
-    """The first cache."""
+    """The L1 cache."""
 
     latency: Annotated[Figure, cycles("of a load that hits")]
     bytes_per_cycle: Annotated[Figure, rate("bytes/cycle", "of an SM")]
@@ -139,7 +139,7 @@ class L1(Table):
 
 @dataclass(frozen=True)
 class L2(Table):
-    """The second cache, shared by all SMs."""
+    """The L2 cache, shared by all SMs."""
 
     capacity: Annotated[Figure, size("all of it")]
     latency: Annotated[Figure, cycles("of a load that hits, averaged over near and far")]
@@ -199,7 +199,7 @@ class Copies(Table):
 
 @dataclass(frozen=True)
 class Tensor(Table):
-    """The tensor cores of an SM; 0 where a GPU lacks the instructions."""
+    """The tensor cores of an SM; 0 for instructions that a GPU lacks."""
 
     wgmma: Annotated[Figure, rate("flop/cycle", "of an SM by wgmma, bf16")]
     wgmma_tail: Annotated[Figure, cycles("from the last cycle of a wgmma to its wait's return")]
@@ -222,7 +222,7 @@ class Tensor(Table):
 
 @dataclass(frozen=True)
 class Cluster(Table):
-    """Shared memory of other CTAs of a cluster."""
+    """Distributed shared memory: access to other CTAs of a cluster."""
 
     latency: Annotated[Figure, cycles("of a load from another SM's shared memory")]
     one_way: Annotated[Figure, cycles("from a store or an arrival to its effect in another SM")]
@@ -235,7 +235,7 @@ class Cluster(Table):
 
 @dataclass(frozen=True)
 class Launch(Table):
-    """Kernels and CTAs begin and end."""
+    """Costs of launching kernels and starting CTAs."""
 
     gap: Annotated[Figure, time_ns("from one empty kernel of a stream to the next")]
     graph_gap: Annotated[Figure, time_ns("from one empty kernel of a graph to the next")]

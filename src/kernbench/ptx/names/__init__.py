@@ -1,1 +1,1 @@
-"""Names that compilers gave, as people wrote them."""
+"""Names as compilers mangled them, converted back to those in the source."""

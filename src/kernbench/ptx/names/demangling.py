@@ -1,4 +1,4 @@
-"""Kernels and functions by the names that people wrote: for titles, messages and choosing one."""
+"""Kernels and functions by their names in the source: for titles, messages, and to choose one by name."""
 
 import hashlib
 import re
@@ -8,18 +8,18 @@ from functools import lru_cache
 from kernbench.common.errors import BenchError, unknown
 from kernbench.ptx.names.itanium import Name, UnknownNameError
 
-# characters of a name in a title; what is longer is cut
+# longest title in characters; longer names are cut
 _WIDTH = 96
 _ROOM = 10_000
-# what nvcc puts before static functions of programs of several files: how many letters name the file, and these
+# prefix that nvcc adds to static functions of programs of several files: the length of the file's tag, and the tag
 _STATIC = re.compile(r"__nv_static_(\d{1,4})_")
-# what Numba adds to a name: the options of the compilation in 92 letters, behind the number of the specialisation
+# what Numba adds to a name, after the number of the specialisation: the compilation options in base 92
 _LONG_TAG = re.compile(r"\[abi:\w{24,}\]")
 
 
 @lru_cache(4096)
 def _read(name: str) -> tuple[str, str]:
-    """A C++ name without and with its parameters; a name that is not understood as it is."""
+    """A name without and with its parameters, demangled if it can be."""
     static = _STATIC.match(name)
     mangled = name[static.end() + int(static[1]) + 1 :] if static else name
     if not mangled.startswith("_Z") or len(name) > _ROOM:
@@ -31,12 +31,12 @@ def _read(name: str) -> tuple[str, str]:
 
 
 def demangled(name: str) -> str:
-    """A name as C++ has it, with parameters: `void scale<float, 2>(float*)` for _Z5scaleIfLi2EEvPT_."""
+    """A demangled name with parameters: `void scale<float, 2>(float*)` for _Z5scaleIfLi2EEvPT_."""
     return _read(name)[1]
 
 
 def title(name: str) -> str:
-    """A name without parameters, for tables and file names; a long one is cut, and a digest keeps two apart."""
+    """A demangled name without parameters; long ones are cut and get a digest that keeps them distinct."""
     shown = _LONG_TAG.sub("", _read(name)[0])
     if len(shown) <= _WIDTH:
         return shown
@@ -45,7 +45,7 @@ def title(name: str) -> str:
 
 
 def named(name: str) -> dict[str, str]:
-    """A kernel's name as the origin of a run has it: to be shown, and its symbol where that is another."""
+    """A kernel's name for a run's origin: its title, and its symbol if that differs."""
     return {"kernel": title(name)} if title(name) == name else {"kernel": title(name), "symbol": name}
 
 
@@ -54,7 +54,7 @@ def _squeezed(text: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Without template arguments, those of scopes included."""
+    """A name without template arguments, including those of its scopes."""
     found, depth = "", 0
     for i, letter in enumerate(name):
         opens = letter == "<" and not name[:i].endswith(("operator", "operator<"))
@@ -65,7 +65,7 @@ def _plain(name: str) -> str:
 
 
 def _forms(name: str) -> list[set[str]]:
-    """What a name may be called, from exact to vague."""
+    """Names by which a kernel may be chosen, from exact to vague."""
     short, whole = _read(name)
     plain = _plain(short)
     return [
@@ -78,7 +78,7 @@ def _forms(name: str) -> list[set[str]]:
 
 
 def _unscoped(name: str) -> str:
-    """Behind the last `::` outside template arguments and parameters."""
+    """What follows the last `::` outside template arguments and parameters."""
     depth, start = 0, 0
     for i, letter in enumerate(name):
         depth += letter in "<({"
@@ -89,7 +89,7 @@ def _unscoped(name: str) -> str:
 
 
 def choose(kind: str, names: Collection[str], wanted: str) -> str:
-    """The one of `names` that is meant: by its symbol, its C++ name, or a part of that which fits one only."""
+    """The one of `names` that `wanted` means: its symbol, its C++ name, or a part of that which fits only one."""
     forms = {name: _forms(name) for name in names}
     for step in range(5):
         for given in (wanted, _squeezed(wanted)):

@@ -1,8 +1,8 @@
-"""C++ names as the Itanium ABI mangles them, read back: what nvcc and clang make of kernels and device functions.
+"""A demangler for C++ names of the Itanium ABI, which nvcc and clang use for kernels and device functions.
 
-A type is kept as what stands to the left and to the right of the name that it would declare, so that pointers to
-functions and arrays come out right. What is not known here raises `UnknownNameError`: expressions but for plain values,
-conversion operators, and the rarer special names.
+A type is represented by the text to the left and to the right of the name that it would declare, so that pointers to
+functions and to arrays come out right. `UnknownNameError` is raised for what is not supported: expressions other than
+plain values, conversion operators, and the rarer special names.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _STANDARD = {
     "Sa": "std::allocator", "Sb": "std::basic_string", "Ss": "std::string", "Si": "std::istream",
     "So": "std::ostream", "Sd": "std::iostream",
 }  # fmt: skip
-# what stands behind, or before, a literal of a type
+# suffix of a literal of each integer type
 _SUFFIX = {"int": "", "unsigned int": "u", "long": "l", "unsigned long": "ul", "long long": "ll"}
 _SUFFIX["unsigned long long"] = "ull"
 _OPERATORS = {
@@ -36,20 +36,20 @@ _OPERATORS = {
 _QUALIFIERS = {"K": " const", "V": " volatile", "r": " restrict"}
 _SPECIAL = {"TV": "vtable for ", "TT": "VTT for ", "TI": "typeinfo for ", "TS": "typeinfo name for "}
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# names nested deeper than this are not read
+# names nested deeper than this are refused
 _DEEPEST = 200
 
 
 class UnknownNameError(Exception):
-    """The name is none, or has something in it that is not read here."""
+    """The name is not mangled, or contains something that is not supported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type, or any other template argument: what stands left and right of a declared name.
+    """A type, or any other template argument: the text left and right of a declared name.
 
-    `wraps` where a pointer to it needs parentheses. A name remembers the last part of itself, which constructors
-    repeat, and whether it ends with template arguments.
+    `wraps`: a pointer to it needs parentheses. For a name, `last` is its last component, which constructors repeat, and
+    `templated` whether it ends with template arguments.
     """
 
     left: str
@@ -63,12 +63,12 @@ class Type:
         return f"{self.left}{between}{self.right}"
 
     def _space(self) -> str:
-        """Before a parenthesis: none inside another one of a function."""
+        """The space before a parenthesis: none inside another function's parentheses."""
         inside = self.left.count("(") > self.left.count(")")
         return "" if inside and self.right.startswith("(") else " "
 
     def member(self, holder: str) -> "Type":
-        """A pointer to a member of a class."""
+        """A pointer to a member of the class `holder`."""
         if self.wraps:
             return Type(f"{self.left}{self._space()}({holder}::*", f"){self.right}")
         return Type(f"{self.left} {holder}::*", self.right)
@@ -82,16 +82,16 @@ class Type:
         return Type(self.left + mark, self.right)
 
     def qualified(self, mark: str) -> "Type":
-        """The same, const or volatile."""
+        """The type with const or volatile."""
         if self.wraps and self.right.startswith("("):
             return replace(self, right=self.right + mark)
-        # an argument that is const already stays what it is
+        # an argument that is const already is not changed
         return self if self.left.endswith(mark) else replace(self, left=self.left + mark)
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Several types under one name, not expanded yet."""
+    """Several types under one name (a parameter pack), not expanded yet."""
 
     items: tuple[Type, ...]
 
@@ -104,7 +104,7 @@ def _each(entity: Entity, change: Callable[[Type], Type]) -> Entity:
 
 
 def _several(parts: list[Entity], make: Callable[[list[Type]], Type]) -> Entity:
-    """Something of several parts; with packs among them that nothing expands, one for each of their items."""
+    """Combine parts; if there are unexpanded packs among them, once for each of their items."""
     sizes = {len(part.items) for part in parts if isinstance(part, Pack)}
     if not sizes:
         return make([part for part in parts if isinstance(part, Type)])
@@ -117,14 +117,14 @@ def _several(parts: list[Entity], make: Callable[[list[Type]], Type]) -> Entity:
 
 @dataclass(eq=False)
 class Name:
-    """One mangled name, and how far it is read."""
+    """A mangled name, and the state of its parser."""
 
     text: str
     at: int = 0
     depth: int = 0
     found: list[Entity] = field(default_factory=list)
     arguments: list[Entity] = field(default_factory=list)
-    # qualifiers of the member function whose name was read last
+    # qualifiers of the member function whose name was parsed last
     suffix: str = ""
     in_lambda: int = 0
 
@@ -166,7 +166,7 @@ class Name:
         return int(self.text[start : self.at])
 
     def _sequence(self) -> int:
-        """`_` is 0, `0_` is 1, and so on, to base 36."""
+        """A sequence number: `_` is 0, `0_` is 1, and so on, in base 36."""
         if self._take("_"):
             return 0
         value = 0
@@ -179,7 +179,7 @@ class Name:
         return value + 1
 
     def _counted(self) -> int:
-        """As `_sequence`, with decimal digits: which of several without names."""
+        """As `_sequence`, in decimal: the number of an unnamed type or lambda."""
         if self._take("_"):
             return 1
         number = self._number()
@@ -187,7 +187,7 @@ class Name:
         return number + 2
 
     def _encoding(self, outermost: bool) -> tuple[str, str]:
-        """A function or variable: its name, and with parameters; what a template returns is shown for the outermost."""
+        """A function or variable: its name, and that with parameters; the outermost template also shows its result."""
         special = self.text[self.at : self.at + 2]
         if special in _SPECIAL:
             self.at += 2
@@ -209,7 +209,7 @@ class Name:
         return str(name), whole
 
     def _parameters(self) -> str:
-        """Types up to the end of a function's."""
+        """The types of a function's parameters, up to its end."""
         found: list[Type] = []
         while self.at < len(self.text) and self.text[self.at] not in "E.$@":
             if self.text[self.at] in "RO" and self.text[self.at + 1 : self.at + 2] in ("E", ""):
@@ -219,7 +219,7 @@ class Name:
         return "" if shown == ["void"] else ", ".join(shown)
 
     def _expanded(self) -> list[Type]:
-        """A type, or those of a pack."""
+        """One type, or those of a pack."""
         expands = self._take("Dp")
         entity = self._remember(self._type()) if expands else self._type()
         if isinstance(entity, Pack):
@@ -236,7 +236,7 @@ class Name:
         return entity
 
     def _name(self, outer: bool = False) -> Entity:
-        """`outer` where it is the name of what is mangled, whose arguments its parameters refer to."""
+        """`outer`: this is the mangled entity's own name, to whose template arguments its parameters refer."""
         self.depth += 1
         if self.depth > _DEEPEST:
             raise UnknownNameError
@@ -285,7 +285,7 @@ class Name:
         return shown
 
     def _argument(self) -> list[Entity] | Pack:
-        """One argument, as a list of one; several where it is a pack of its own."""
+        """One template argument, as a list; several if it is a pack."""
         if self._take("J"):
             items: list[Type] = []
             while not self._take("E"):
@@ -352,7 +352,7 @@ class Name:
             return self._remember(self._below(Type("std"), self._unqualified("")))
         if self._peek("S"):
             known = self._substitution()
-            # it is taken off again where it stands last
+            # the last substitution is removed again at the end
             if self._peek("E"):
                 self.found.append(known)
             return known
@@ -364,7 +364,7 @@ class Name:
         return _each(scope, lambda one: Type(f"{one}::{name}", last=name.last))
 
     def _unqualified(self, scope: str) -> Type:
-        """A name without scope; `scope` is the class that a constructor is of."""
+        """A name without scope; `scope` is the class, if the name is of a constructor."""
         self._take("L")
         two = self.text[self.at : self.at + 2]
         if two[:1].isdecimal():
@@ -433,11 +433,11 @@ class Name:
         return self.found[number]
 
     def _parameter(self) -> Entity:
-        """T_ as a type, which counts for later substitutions."""
+        """A template parameter T_ as a type, which later substitutions may refer to."""
         return self._remember(self._template_parameter())
 
     def _template_parameter(self) -> Entity:
-        """T_: an argument of the template."""
+        """A template parameter T_: the argument of the template."""
         self._expect("T")
         number = self._sequence()
         if self.in_lambda:
@@ -470,7 +470,7 @@ class Name:
         return self._compound(one, two)
 
     def _compound(self, one: str, two: str) -> Entity:
-        """A type that counts for later substitutions."""
+        """A type that later substitutions may refer to."""
         if one in ("r", "V", "K"):
             marks = self._cv()
             return self._remember(_each(self._type(), lambda inner: inner.qualified(marks)))

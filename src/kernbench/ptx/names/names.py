@@ -1,8 +1,8 @@
-"""Names that a C++ compiler gave to variables, as the source has them."""
+"""Mangled names of variables, converted back to those in the source."""
 
 import re
 
-# behind the function of a static variable stand its length and name, and perhaps which one of that name it is
+# after the function, a static variable's mangled name has its length and name, and perhaps a discriminator
 _LAST = re.compile(r"E(\d+)")
 _WHICH = re.compile(r"(?:_\d|__\d+_)?")
 _LENGTH = re.compile(r"\d+")
@@ -10,7 +10,7 @@ _OLD = re.compile(r"__cuda_local_var_\d+_\d+_(?:non_)?const_(\w+)$")
 
 
 def source_name(name: str) -> str:
-    """What the source calls a variable: `tile` for _ZZ6kernelPfE4tile; a name that is not understood stays."""
+    """A variable's name in the source: `tile` for _ZZ6kernelPfE4tile; unknown forms are returned unchanged."""
     old = _OLD.match(name)
     if old is not None:
         return old[1]
@@ -21,7 +21,7 @@ def source_name(name: str) -> str:
 
 
 def qualified_name(name: str) -> str:
-    """The same with the function that a static variable is of, `kernel::tile`; one not understood stays."""
+    """A variable's name with the function of a static variable, `kernel::tile`; unknown forms are unchanged."""
     inner = _static(name) if name.startswith("_ZZ") else ""
     if not inner:
         return source_name(name)
@@ -31,7 +31,7 @@ def qualified_name(name: str) -> str:
 
 
 def _static(name: str) -> str:
-    """The name behind the function of a static variable: the first that reaches to the end."""
+    """The name of a static variable, after its function: the first candidate that extends to the end of the symbol."""
     for found in _LAST.finditer(name):
         length, rest = int(found[1]), name[found.end() :]
         if length and _WHICH.fullmatch(rest[length:]) and len(rest) >= length:
@@ -40,7 +40,7 @@ def _static(name: str) -> str:
 
 
 def _parts(text: str, nested: bool = True) -> list[str]:
-    """Names with their lengths before them; one, or those of nested scopes up to where something else stands."""
+    """Length-prefixed names from the start of a text: one, or as many nested scopes as there are."""
     parts: list[str] = []
     while length := _LENGTH.match(text):
         size, text = int(length[0]), text[length.end() :]

@@ -1,1 +1,1 @@
-"""What a launch did, as data to draw: the pipeline of warps, and a timeline."""
+"""Views of a launch, as data to draw: the barrier pipeline of its warps, and their timeline."""

@@ -1,5 +1,7 @@
-"""The barrier pipeline of a launch: which warps share a role, which mbarriers form a ring of stages, who completes
-their phases and who waits for them. Made from a journal, as data and as a timeline whose unit is order.
+"""The barrier pipeline of a launch, as data and as a timeline: roles of warps, and rings of mbarriers.
+
+It shows which warps do the same, which mbarriers are the stages of one ring, who completes their phases and who waits
+for them. It is derived from a journal; positions on the timeline are an order, not time.
 """
 
 from collections import Counter
@@ -14,19 +16,19 @@ from kernbench.ptx.views.swimlane import Swimlane
 from kernbench.result.finding import Place
 from kernbench.result.timeline import Timeline
 
-# how a copy from shared to global memory names its ends
+# in the opcode of a copy from shared to global memory
 _OUT = ".global.shared"
 
 
 @dataclass(frozen=True, eq=False)
 class Role:
-    """Warps that do the same at the same lines; no two of a launch are the same."""
+    """Warps that execute the same recorded instructions."""
 
     actors: tuple[Actor, ...]
     does: tuple[str, ...]
 
     def name(self, clustered: bool) -> str:
-        """The warps and what they do."""
+        """The warps and what they do, as text."""
         ctas = sorted({cta for cta, _ in self.actors})
         warps = sorted({warp for _, warp in self.actors})
         where = f"CTA {_runs(ctas)} " if clustered else ""
@@ -46,7 +48,7 @@ def _runs(numbers: Sequence[int]) -> str:
 
 
 def activity(site: Site) -> str:
-    """What an instruction says of the role of who runs it, or nothing."""
+    """What an instruction reveals of the role of the warps that execute it; empty if nothing."""
     word = site.effects.activity
     if word != "copies":
         return word
@@ -54,7 +56,7 @@ def activity(site: Site) -> str:
 
 
 def roles_of(journal: Journal) -> list[Role]:
-    """Warps grouped by the instructions they were noted for."""
+    """Warps grouped by the set of instructions in their journal entries."""
     sites: dict[Actor, dict[int, Site]] = {}
     for entry in journal.entries:
         sites.setdefault(entry.actor, {})[entry.site.number] = entry.site
@@ -69,13 +71,13 @@ def roles_of(journal: Journal) -> list[Role]:
 
 
 def pipeline_of(journal: Journal, checks: Any, grid: tuple[int, int, int]) -> "Pipeline":
-    """The pipeline of a launch's journal, with the names that its findings use."""
+    """The pipeline of a launch's journal, with the variable names that its findings use."""
     block = f"block {by_axis(journal.numbers[0], grid)}"
     return Pipeline(journal, checks.memory.shared_name, block, checks.reporter.location)
 
 
 class Pipeline:
-    """The pipeline of one journal; `name` gives an offset in shared memory its variable."""
+    """The pipeline of one journal; `name` maps an offset in shared memory to its variable."""
 
     def __init__(self, journal: Journal, name: Callable[[int], str], block: str, location: Callable[[Site], Place]):
         self._journal, self._name, self._block, self._location = journal, name, block, location
@@ -102,7 +104,7 @@ class Pipeline:
         return self._role_names[role]
 
     def _rings(self) -> list[list[int]]:
-        """mbarriers with the same count that the same instructions complete and wait for, by their offsets."""
+        """Rings: mbarriers, by offset, with equal counts that the same instructions complete and wait for."""
         groups: dict[object, list[int]] = {}
         barriers = self._journal.barriers
         for slot in sorted(barriers, key=lambda s: (barriers[s].cta, barriers[s].offset)):
@@ -122,7 +124,7 @@ class Pipeline:
         }
 
     def _users(self, entries: list[Entry], kinds: tuple[str, ...]) -> list[dict[str, object]]:
-        """Who did what to barriers, where: one row for each role, line and way."""
+        """Who used barriers, and where: one row for each role, line and kind of use."""
         rows: dict[tuple[Role, int, str], dict[str, object]] = {}
         times: Counter[tuple[Role, int, str]] = Counter()
         for entry in entries:
@@ -155,7 +157,7 @@ class Pipeline:
         }
 
     def _waits(self, entries: list[Entry]) -> dict[str, object]:
-        """One role at one barrier: phases it waited for, how often it found them incomplete, where it is stuck."""
+        """One role at one barrier: the phases it waited for, how often they were incomplete, and where it is stuck."""
         passed = [e for e in entries if e.kind == "pass"]
         parked = [e for e in entries if e.kind == "park"]
         last: dict[Actor, Entry] = {e.actor: e for e in entries if e.kind in ("pass", "park")}
@@ -171,7 +173,7 @@ class Pipeline:
         }
 
     def timeline(self) -> Timeline:
-        """A swimlane: a lane for each warp and for what works beside them; positions are order, not time."""
+        """A timeline with a lane for each warp and each asynchronous unit; positions are order, not time."""
         return Swimlane(self._journal, self._lane_name, self._barrier_name, self._block, self._location).timeline()
 
     def _lane_name(self, actor: Actor) -> str:

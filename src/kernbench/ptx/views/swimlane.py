@@ -1,4 +1,4 @@
-"""A journal as a timeline: what each warp does between its waits, and what works beside the warps, in order."""
+"""A journal as a timeline, in order: warps between their waits, and the asynchronous units."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -20,9 +20,9 @@ def bare(text: str) -> str:
 
 
 class Swimlane:
-    """Spans of a journal: waits and what is between them on the warps, operations on their units, and flows.
+    """Spans of a journal: waits and execution of warps, operations of asynchronous units, and flows between them.
 
-    A flow leads from what completed a phase (an arrival, or an operation) to each wait that it let pass, and from the
+    A flow leads from what completed a phase (an arrival, or an operation) to each wait for that phase, and from the
     instruction that began an operation to the operation.
     """
 
@@ -38,7 +38,7 @@ class Swimlane:
         self._entries = journal.entries
         positions = np.array([entry.position for entry in self._entries], np.int64)
         self._ranks = np.unique(positions, return_inverse=True)[1].reshape(-1)
-        # lanes, names and sites by number, in the order in which they come; spans name them so
+        # lanes, names and sites are numbered in order of first use; spans refer to them by number
         self._numbers: dict[Lane, int] = {}
         self._names: dict[str, int] = {}
         self._sites: dict[int, tuple[int, Site]] = {}
@@ -47,18 +47,18 @@ class Swimlane:
         self._lanes: dict[Actor, int] = {}
         self._phases: dict[tuple[int, int], str] = {}
         self._operations: dict[int, str] = {}
-        # where each warp's next span begins, and where it parked
+        # where each warp's next span begins, and since when it is parked
         self._free: dict[Actor, int] = {}
         self._parked: dict[Actor, tuple[int, Entry]] = {}
-        # spans by what they completed; operations by number: where they began, and the span that began them
+        # (barrier, phase) -> the span that completed it; operation -> where it began, and the span that began it
         self._completing: dict[tuple[int, int], int] = {}
         self._begun: dict[int, tuple[int, int]] = {}
         self._finished: dict[tuple[Actor, int], int] = {}
-        # when each copy of a unit's lane is free again
+        # unit -> for each of its lanes, when it is free again
         self._units: dict[str, list[int]] = {}
 
     def timeline(self) -> Timeline:
-        """All spans as columns."""
+        """The timeline, with all spans as columns."""
         steps = {"park": self._park, "pass": self._pass, "done": self._done, "bytes": self._signal}
         steps |= {"commit": self._signal}
         for entry, rank in zip(self._entries, self._ranks.tolist(), strict=True):
@@ -93,14 +93,14 @@ class Swimlane:
         return found
 
     def _operation(self, site: Site) -> str:
-        """What an instruction is called."""
+        """The opcode of an instruction, without its guard."""
         found = self._operations.get(site.number)
         if found is None:
             found = self._operations[site.number] = bare(site.text).split(" ")[0]
         return found
 
     def _run_until(self, entry: Entry, rank: int) -> None:
-        """What a warp did since its last entry."""
+        """Add a span for what a warp did since its last entry."""
         start = self._free.get(entry.actor, 0)
         if rank > start:
             self._add(self._lane(entry.actor), "runs", entry.site, start, rank)
@@ -133,7 +133,7 @@ class Swimlane:
             self._flows.append((source, span))
 
     def _done(self, entry: Entry, rank: int) -> None:
-        """An operation completes: its span lies on the first lane of its unit that is free."""
+        """An operation completes: its span is on the first lane of its unit that is free."""
         if entry.amount not in self._begun:
             return
         start, source = self._begun[entry.amount]
@@ -149,7 +149,7 @@ class Swimlane:
         return self._number(Lane(self._block, unit if not number else f"{unit} {number + 1}"))
 
     def _signal(self, entry: Entry, rank: int) -> None:
-        """An operation signals a barrier that it is done."""
+        """An operation completes a phase of a barrier."""
         span = self._finished.get((entry.actor, entry.site.number))
         if span is not None:
             self._completing[entry.slot, entry.phase] = span
@@ -166,14 +166,14 @@ class Swimlane:
 
 
 def _renumbered(column: Int64s, ordered: list[Named], numbers: dict[Named, int]) -> Int64s:
-    """A column of numbers as positions in another order."""
+    """A column of numbers, mapped to positions in another order."""
     positions: Int64s = np.zeros(len(numbers), np.int64)
     positions[[numbers[one] for one in ordered]] = np.arange(len(ordered))
     return positions[column]
 
 
 def _lane_order(lane: Lane) -> tuple[bool, str, list[int]]:
-    """Warps by their numbers, then units by theirs."""
+    """Sort key: warps by number, then units."""
     words = lane.name.split(":")[0].split()
     letters = " ".join(word for word in words if not word.isdecimal())
     return "warp" not in words, letters, [int(word) for word in words if word.isdecimal()]
