@@ -1,1 +1,1 @@
-"""What a kernel's warps issued: machine code of ptxas joined to a recording, or an expansion of PTX without it."""
+"""The machine instructions that a kernel's warps issue: from ptxas's code and a recording, or expanded from PTX."""

@@ -1,13 +1,13 @@
-"""The control field of a machine instruction (sm_70 and later): what the compiler says to the scheduler."""
+"""The control field of a machine instruction (sm_70 and later), by which the compiler instructs the scheduler."""
 
 from typing import NamedTuple
 
-# the field begins at this bit of the upper 64
+# first bit of the field in the upper 64 bits of the instruction
 _FIRST = 41
 
 
 class Control(NamedTuple):
-    """Cycles until the next instruction, whether to yield, counters set and awaited, operands kept for reuse."""
+    """Stall cycles, yield hint, scoreboards set and awaited, and operands to keep in the reuse cache."""
 
     stall: int = 1
     yields: bool = False
@@ -18,9 +18,9 @@ class Control(NamedTuple):
 
 
 def control(upper: int) -> Control:
-    """The control field in the upper half of an instruction's word.
+    """Decode the control field from the upper 64 bits of an instruction.
 
-    The bit of the word is 0 where the scheduler is asked to take another warp.
+    Its yield bit is inverted: 0 asks the scheduler to switch to another warp.
     """
     field = upper >> _FIRST
     return Control(

@@ -1,10 +1,10 @@
-"""How deep in loops the nodes of a graph lie: cycles within cycles, without regard to how they are entered."""
+"""Loop nesting in a control-flow graph: cycles within cycles, whether or not they have a single entry."""
 
 from collections.abc import Sequence
 
 
 def loop_depths(following: Sequence[Sequence[int]]) -> list[int]:
-    """For each node the number of cycles nested around it; edges to negative numbers leave the graph."""
+    """For each node the number of loops around it; negative successors are exits of the graph."""
     depths = [0] * len(following)
     pending: list[tuple[set[int], int]] = [(set(range(len(following))), 0)]
     while pending:
@@ -12,13 +12,13 @@ def loop_depths(following: Sequence[Sequence[int]]) -> list[int]:
         for component in _cycles(following, inside):
             for node in component:
                 depths[node] = depth + 1
-            # what is still a cycle without the node it is entered at is a loop within
+            # what is still a cycle without the entry node is an inner loop
             pending.append((set(component) - {_entered(following, component, inside)}, depth + 1))
     return depths
 
 
 def loops(following: Sequence[Sequence[int]]) -> list[list[int]]:
-    """For each cycle its nodes that lie in no cycle within it, in order; cycles within come after those around."""
+    """For each loop the nodes that are in no inner loop, in order; inner loops come after those around them."""
     found: list[list[int]] = []
     pending: list[set[int]] = [set(range(len(following)))]
     while pending:
@@ -32,19 +32,19 @@ def loops(following: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _cycles(following: Sequence[Sequence[int]], inside: set[int]) -> list[list[int]]:
-    """Components of more than one node, or whose node follows itself."""
+    """Strongly connected components that are loops: more than one node, or a node with an edge to itself."""
     return [one for one in _components(following, inside) if len(one) > 1 or one[0] in following[one[0]]]
 
 
 def _entered(following: Sequence[Sequence[int]], component: list[int], inside: set[int]) -> int:
-    """The node of a cycle that is reached from outside, or its first one."""
+    """The entry node of a loop: the lowest one with an edge from outside, else the lowest one."""
     members = set(component)
     outside = (there for node in inside - members for there in following[node] if there in members)
     return min(outside, default=min(component))
 
 
 def _components(following: Sequence[Sequence[int]], inside: set[int]) -> list[list[int]]:
-    """Strongly connected components of the part `inside` (Tarjan, without recursion)."""
+    """Strongly connected components of the subgraph `inside` (Tarjan, without recursion)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

@@ -1,4 +1,4 @@
-"""What a machine instruction's name and operands say: bytes a lane moves, shape of a product, registers read."""
+"""What a machine instruction's name and operands say: bytes per lane, shape of a matrix product, registers read."""
 
 import re
 from functools import lru_cache
@@ -11,7 +11,7 @@ from kernbench.ptx.sass.streams import Pipe
 _BYTES = {"U8": 1, "S8": 1, "8": 1, "U16": 2, "S16": 2, "16": 2, "64": 8, "128": 16, "256": 32}
 _MEMORY = {Pipe.GLOBAL, Pipe.LOCAL, Pipe.SHARED, Pipe.CONSTANT, Pipe.CP_ASYNC}
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
-# shapes of warp-wide products as they are written in one number
+# shapes of warp-wide products that are written without separators
 _SHAPES = {
     "884": (8, 8, 4),
     "8816": (8, 8, 16),
@@ -31,7 +31,7 @@ _REGISTER = re.compile(r"(?<![\w.])R(\d+)((?:[|.]+\w*)*)")
 
 
 class Facts(NamedTuple):
-    """What a table of instructions keeps of one."""
+    """Properties of an instruction that follow from its name."""
 
     width: int
     shape: tuple[int, int, int]
@@ -40,7 +40,7 @@ class Facts(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def facts(name: str) -> Facts:
-    """What the name of an instruction, opcode and modifiers, says."""
+    """The properties that follow from an instruction's name (opcode and modifiers)."""
     opcode, *modifiers = name.split(".")
     pipe = family(opcode).pipe
     shape, bits = _product(opcode, modifiers) if pipe in (Pipe.MMA, Pipe.WGMMA) else ((0, 0, 0), 0)
@@ -73,11 +73,10 @@ def _product(opcode: str, modifiers: list[str]) -> tuple[tuple[int, int, int], i
 
 
 def bank_reads(one: Instruction, before: Instruction | None = None) -> tuple[int, int]:
-    """Registers read from the even and the odd bank; what the instruction `before` kept at the same position is left
-    out.
+    """Number of registers read from the even and from the odd bank, without those in the reuse cache.
 
-    The first operand of most instructions is written; stores, branches and barriers write none, and begin with an
-    address or a barrier.
+    `before` is the preceding instruction, whose operands may have been kept for reuse. The first operand of most
+    instructions is written; stores, branches and barriers write none, and begin with an address or a barrier.
     """
     kept = {(position, number) for position, number, reuse in _reads(before) if reuse} if before is not None else set()
     read = {number for position, number, _ in _reads(one) if (position, number) not in kept}
@@ -86,7 +85,7 @@ def bank_reads(one: Instruction, before: Instruction | None = None) -> tuple[int
 
 
 def _reads(one: Instruction) -> list[tuple[int, int, bool]]:
-    """Each register that is read: which operand it is, its number, whether it is kept for the next instruction."""
+    """Registers that are read: index of the operand, register number, whether it is kept for the next instruction."""
     operands = one.operands.split(",")
     sources = operands if one.operands.startswith(("[", "desc", "`", "B")) else operands[1:]
     return [

@@ -1,8 +1,8 @@
-"""The control flow of machine code: basic blocks, calls entered in place, and the ways of a warp whose lanes part.
+"""The control flow of machine code: basic blocks, with calls inlined, and the paths of diverged warps.
 
-A node is a basic block in one context of calls: a function is entered anew for each of its calls, so that it returns to
-where it was called. An edge is a way a warp may go. Where lanes part, a warp runs one side up to where they meet again
-and then the other: for that there are edges from the ends of a side to the beginning of the other, marked as such.
+A node is a basic block in one context of calls: a function has its own nodes for each call, so that it returns to the
+right caller. An edge is a possible successor. Where lanes diverge, a warp runs one side up to the point of
+reconvergence and then the other: for that there are marked edges from the ends of a side to the start of the other.
 """
 
 from bisect import bisect_right
@@ -11,31 +11,31 @@ from dataclasses import dataclass
 
 from kernbench.ptx.sass.reading import Instruction, Listing
 
-# the warp goes on behind these only if their guard, or an operand, says so
+# execution continues after these only if their guard, or an operand, is false
 _LEAVES = {"EXIT", "KILL", "RET", "BPT", "JMX", "BRX", "BRXU", "JMXU"}
 _JUMPS = {"BRA", "JMP", "UBRA"}
 _CALLS = {"CALL", "UCALL", "JCAL"}
-# a block ends behind them: lanes meet, or part
+# end basic blocks: jumps, exits, and points where lanes diverge or reconverge
 _ENDS = _LEAVES | _JUMPS | _CALLS | {"BSYNC", "BREAK"}
-# contexts of calls beyond this many nodes are not entered
+# with more nodes than this, further calls are not inlined
 MOST_NODES = 20_000
 EXIT = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Instructions `first` to `last` (not included) of the listing; where a warp may go from it, EXIT for its end."""
+    """Instructions `first` to `last` (exclusive) of the listing, and its successors; EXIT for the end of the warp."""
 
     first: int
     last: int
     following: tuple[int, ...]
-    # ways that lanes take which parted before: the other side of a branch
+    # the other side of a branch, for lanes that diverged there
     parted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Flow:
-    """The nodes of a kernel; node 0 is its beginning. `reasons` name calls that could not be entered."""
+    """The nodes of a kernel; node 0 is its entry. `reasons` name calls that could not be inlined."""
 
     nodes: tuple[Node, ...]
     reasons: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def flow(listing: Listing, section: str) -> Flow:
 
 
 class _Blocks:
-    """Basic blocks of a listing, whatever functions they belong to."""
+    """Basic blocks of a listing, over all functions."""
 
     def __init__(self, listing: Listing):
         code, labels = listing.instructions, listing.labels
@@ -64,17 +64,17 @@ class _Blocks:
         self._ends = [*self._begins[1:], len(code)]
 
     def of(self, instruction: int) -> tuple[int, int]:
-        """The block that an instruction belongs to: its first, and the one behind its last."""
+        """The block of an instruction: its first instruction, and the one after its last."""
         which = bisect_right(self._begins, instruction) - 1
         return self._begins[which], self._ends[which]
 
 
-# where calls return to, the innermost last
+# stack of return addresses, the innermost last
 Calls = tuple[int, ...]
 
 
 class _Contexts:
-    """Blocks by context, found from the beginning on."""
+    """Nodes (blocks by context of calls) that are reachable from the entry."""
 
     def __init__(self, listing: Listing, blocks: _Blocks):
         self._listing = listing
@@ -100,7 +100,7 @@ class _Contexts:
             )
 
     def nodes(self) -> list[Node]:
-        """All nodes, in the order of their numbers."""
+        """All nodes, in order of their numbers."""
         return [
             Node(begin, self._blocks.of(begin)[1], self._following[number])
             for (begin, _), number in self._numbers.items()
@@ -110,7 +110,7 @@ class _Contexts:
         self._numbers.setdefault((begin, calls), len(self._numbers))
 
     def _targets(self, begin: int, calls: Calls) -> list[tuple[int, Calls] | None]:
-        """Where a warp may go from a block: a block and its calls, or None for the end of the warp."""
+        """The successors of a block: a block and its call stack, or None for the end of the warp."""
         last = self._blocks.of(begin)[1] - 1
         one = self._listing.instructions[last]
         beyond: tuple[int, Calls] | None = self._behind(last, calls)
@@ -158,14 +158,14 @@ class _Contexts:
 
 
 def _may_go_on(jump: Instruction) -> bool:
-    """Whether a jump has a condition: a guard, or an operand before its target."""
+    """Whether a jump is conditional: it has a guard, or an operand before its target."""
     return jump.predicated or not jump.operands.startswith("`")
 
 
 def _with_parted(nodes: list[Node]) -> list[Node]:
-    """The nodes with the ways of lanes that part: from the ends of one side of a branch to the other side.
+    """The nodes with the paths of diverged lanes: from the ends of one side of a branch to the other side.
 
-    Lanes that leave the kernel keep the others from meeting nowhere: an exit counts only where nothing else follows.
+    Lanes that exit do not move the point of reconvergence: an exit counts only if a node has no other successor.
     """
     meeting = _meeting_points([tuple(there for there in n.following if there != EXIT) or (EXIT,) for n in nodes])
     parted: dict[int, set[int]] = defaultdict(set)
@@ -185,7 +185,7 @@ def _with_parted(nodes: list[Node]) -> list[Node]:
 
 
 def _ends_of(side: int, meet: int, branch: int, nodes: list[Node]) -> list[int]:
-    """Nodes from which the way of one side leads to where the sides meet, or out of the kernel for all its lanes."""
+    """The last nodes of one side of a branch: those that lead to the point of reconvergence, or exit."""
     seen, pending, ends = {side, branch}, [side], []
     while pending:
         here = pending.pop()
@@ -199,7 +199,7 @@ def _ends_of(side: int, meet: int, branch: int, nodes: list[Node]) -> list[int]:
 
 
 def _meeting_points(following: list[tuple[int, ...]]) -> list[int]:
-    """For each node the nearest one that every way from it passes (its post-dominator); EXIT where there is none."""
+    """The immediate post-dominator of each node; EXIT if there is none."""
     order = _backward_order(following)
     index_of = {node: index for index, node in enumerate(order)}
     point: dict[int, int] = {EXIT: EXIT}
@@ -229,7 +229,7 @@ def _meeting_points(following: list[tuple[int, ...]]) -> list[int]:
 
 
 def _backward_order(following: list[tuple[int, ...]]) -> list[int]:
-    """Nodes in reverse post-order of the graph turned round, from the exits on."""
+    """Nodes in reverse post-order of the reversed graph, from the exits."""
     before: dict[int, list[int]] = defaultdict(list)
     for node, there in enumerate(following):
         for one in there:

@@ -1,7 +1,7 @@
-"""PTX text with one statement a line, so that a line of it names one instruction.
+"""PTX text with one statement per line, so that a line number identifies an instruction.
 
-A compiler's text may hold several instructions in a line, or one over many; the assembler names lines. White space is
-all that changes, so the code is the same.
+A compiler may put several instructions in a line, or one over many lines; the assembler records lines. Only white
+space changes, so the machine code is the same.
 """
 
 import re
@@ -29,18 +29,18 @@ class Statements:
     origin: tuple[int, ...]
 
     def opcode(self, line: int) -> str:
-        """The opcode, with its modifiers, of the instruction in a line from 1 on; empty where there is none."""
+        """The opcode, with modifiers, of the instruction in a line, counted from 1; empty if there is none."""
         match = _OPCODE.match(self.text.split("\n")[line - 1])
         return match[1] if match else ""
 
     def opcodes(self) -> list[str]:
-        """The opcodes of all lines, from the first on."""
+        """The opcodes of all lines."""
         matches = map(_OPCODE.match, self.text.split("\n"))
         return [match[1] if match else "" for match in matches]
 
 
 def one_a_line(text: str) -> Statements:
-    """`text` with each statement on a line of its own."""
+    """`text` with each statement on its own line."""
     writer = _Writer()
     line = 1
     for match in _TOKEN.finditer(text):
@@ -57,14 +57,14 @@ def one_a_line(text: str) -> Statements:
 
 
 class _Writer:
-    """Lines as they are finished, and the statement that is being read."""
+    """Finished lines, and the parts of the current statement."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.origin: list[int] = []
         self._parts: list[str] = []
         self._began = 0
-        # whether an "=" was seen: braces are then those of an initialiser
+        # whether "=" occurred, so that braces enclose an initialiser
         self._assigns = False
 
     def take(self, group: str, word: str, line: int) -> None:
@@ -82,14 +82,14 @@ class _Writer:
             self._parts.append(" ")
 
     def newline(self) -> None:
-        """An instruction goes on in the next line; a directive need not end with a semicolon."""
+        """An instruction continues on the next line; a directive may end there, without a semicolon."""
         if self._is_instruction():
             self.space()
         else:
             self.end()
 
     def end(self) -> None:
-        """The statement is finished."""
+        """Finish the current statement."""
         if any(part != " " for part in self._parts):
             self.lines.append("".join(self._parts))
             self.origin.append(self._began)

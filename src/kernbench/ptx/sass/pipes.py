@@ -1,7 +1,7 @@
-"""Which unit takes a machine instruction and what it does there: one row for each family of opcodes.
+"""The pipe and operation of machine instructions: one row for each family of opcodes.
 
-An opcode that is in no row counts as a plain integer instruction, or as one of the uniform datapath where its name
-begins with U; the streams name it. Rates and latencies of the units are in the GPU's file.
+An opcode without a row is taken for a plain integer instruction, or one of the uniform datapath if its name begins
+with U; the streams list such opcodes. Throughputs and latencies of the pipes are in the GPU's file.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from kernbench.ptx.sass.streams import Act, Pipe
 
 
 class Family(NamedTuple):
-    """Opcodes of one unit that do the same there, and the kinds of recorded events that they are."""
+    """Opcodes that do the same on one pipe, and the kinds of recorded events that they correspond to."""
 
     opcodes: str
     pipe: Pipe
@@ -46,7 +46,7 @@ _BULK = (Kind.BULK_LOAD, Kind.BULK_STORE, Kind.BULK_REDUCE, Kind.BULK_CLUSTER, K
 
 FAMILIES = (
     Family("FADD FMUL FFMA FADD2 FMUL2 FFMA2 FADD32I FMUL32I FFMA32I FSWZADD", Pipe.FMA),
-    # conversions from f16 to f32 are additions that share the pipe of multiplications
+    # f16 to f32 conversion is an addition that shares the multiplication pipe
     Family("IMAD IMUL IMAD32I XMAD IDP IDP4A HADD2.F32", Pipe.MULTIPLY),
     Family("IMAD.HI IMAD.WIDE", Pipe.WIDE),
     Family("IADD IADD2 IADD3 IADD32I ISCADD ISCADD32I VIADD VABSDIFF VABSDIFF4 IABS LEA", Pipe.INTEGER),
@@ -56,7 +56,8 @@ FAMILIES = (
     Family("HADD2 HADD2_32I HMUL2 HMUL2_32I HFMA2 HFMA2_32I HSET2 HSETP2", Pipe.HALF2),
     Family("DADD DMUL DFMA DSETP DMNMX", Pipe.DOUBLE),
     Family("F2FP I2FP I2I F2IP I2IP", Pipe.CONVERT),
-    # conversions from and to integers and doubles, roundings and counts of bits share the unit of elementary functions
+    # conversions from and to integers and doubles, rounding and bit counts share the unit of elementary functions
+    # (MUFU)
     Family("MUFU F2F F2I I2F FRND POPC FLO BREV", Pipe.MUFU),
     Family("SHFL", Pipe.SHUFFLE),
     Family("VOTE VOTEU MATCH REDUX CREDUX ELECT", Pipe.VOTE),
@@ -106,7 +107,7 @@ FAMILIES = (
     Family("BRA BRX BRXU JMP JMX JMXU UBRA CALL UCALL JCAL RET EXIT", Pipe.BRANCH),
     Family("BSSY BSYNC BREAK BMOV WARPSYNC YIELD KILL RPCMOV BPT RTT", Pipe.BRANCH),
     Family("S2R S2UR CS2UR B2R", Pipe.SPECIAL),
-    # it moves zeros or a clock, at the rate of a plain move
+    # moves zeros or a clock, at the rate of a plain move
     Family("CS2R", Pipe.INTEGER),
     Family("NOP PMTRIG PREEXIT ENDCOLLECTIVE", Pipe.CONTROL),
     Family("NANOSLEEP", Pipe.CONTROL, Act.WAIT, (Kind.SLEEP,)),
@@ -115,10 +116,10 @@ FAMILIES = (
 )
 
 _BY_OPCODE = {opcode: family for family in FAMILIES for opcode in family.opcodes.split()}
-# rows for opcodes that are in none, by where their names say they run
+# for opcodes without a row
 _UNKNOWN = Family("", Pipe.INTEGER)
 _UNKNOWN_UNIFORM = Family("", Pipe.UNIFORM)
-# the datapath of uniform registers has its own copies of plain opcodes
+# opcodes of the uniform datapath, counterparts of plain ones
 _UNIFORM = (
     "UIADD3 UIADD3X UIMAD ULEA ULOP ULOP3 UMOV UPRMT USEL USHF USHL USHR UISETP UPLOP3 UPSETP UBMSK UBREV UFLO UPOPC "
     "USGXT UFADD UFMUL UFFMA UFSETP UFSEL UFMNMX UVIADD UVIMNMX UIABS UF2F UF2FP UF2I UI2F UI2FP UFRND USETSHMSZ "
@@ -128,9 +129,7 @@ _KNOWN = _BY_OPCODE.keys() | set(_UNIFORM.split())
 
 
 def family(name: str) -> Family:
-    """The row of an opcode, or of its first modifier's own where it is given with modifiers and there is one; or the
-    default one.
-    """
+    """The row of an instruction: that of its opcode and first modifier, else of its opcode, else a default."""
     opcode, *modifiers = name.split(".")
     found = _BY_OPCODE.get(f"{opcode}.{modifiers[0]}") if modifiers else None
     found = found or _BY_OPCODE.get(opcode)
@@ -140,5 +139,5 @@ def family(name: str) -> Family:
 
 
 def is_known(mnemonic: str) -> bool:
-    """Whether a mnemonic has a row of its own."""
+    """Whether an opcode is in the tables."""
     return mnemonic in _KNOWN

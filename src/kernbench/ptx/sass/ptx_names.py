@@ -1,4 +1,4 @@
-"""What the name of a PTX instruction says of sizes: bytes a lane moves, shapes and types of products."""
+"""What a PTX instruction's name says about sizes: bytes per lane, shapes and types of matrix products."""
 
 import re
 from functools import lru_cache
@@ -13,7 +13,7 @@ _ROWS_OF_A_WARPGROUP = 64
 
 @lru_cache(maxsize=4096)
 def bytes_of(opcode: str) -> int:
-    """Bytes a lane moves by a load, a store or an atomic; 0 where the name does not say."""
+    """Bytes per lane of a load, a store or an atomic; 0 if the name does not say."""
     modifiers = opcode.split(".")
     element = next((_TYPE.fullmatch(m) for m in reversed(modifiers) if _TYPE.fullmatch(m)), None)
     vector = next((_VECTOR.fullmatch(m) for m in modifiers if _VECTOR.fullmatch(m)), None)
@@ -25,16 +25,16 @@ def bytes_of(opcode: str) -> int:
 
 @lru_cache(maxsize=4096)
 def shape_of(opcode: str) -> tuple[int, int, int]:
-    """m, n and k of a product, zeros where there are none."""
+    """m, n and k of a matrix product; zeros for other instructions."""
     shape = _SHAPE.search(opcode)
     return (int(shape[1]), int(shape[2]), int(shape[3])) if shape else (0, 0, 0)
 
 
 def product_name(opcode: str) -> str:
-    """The machine instruction of mma and wgmma: its unit, shape and type of A and B."""
+    """The machine instruction of an mma or wgmma: its pipe, shape, and type of A and B."""
     m, n, k = shape_of(opcode)
     types = set(opcode.split("."))
-    # those of a warp have 32 rows at most
+    # warp-wide products have 32 rows at most
     group = m == _ROWS_OF_A_WARPGROUP
     shape = f"{m}x{n}x{k}" if group else f"{m}{n}{k}"
     if "f64" in types:

@@ -1,4 +1,4 @@
-"""Machine code as nvdisasm prints it (`-gp -c -hex`), read into instructions with their PTX lines."""
+"""Parser of nvdisasm's output (`-gp -c -hex`): instructions with their PTX lines."""
 
 import re
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ _INSTRUCTION = re.compile(
 _UPPER = re.compile(r"\s*/\* 0x([0-9a-f]{16}) \*/\s*$")
 _TARGETS = re.compile(r'\(\*"(?:BRANCH_TARGETS|INDIRECT_CALL)\s+([^"]*)"\*\)')
 _TO = re.compile(r"`\(([^)]+)\)")
-# where nvdisasm says that the PTX text itself lies
+# the file name by which nvdisasm refers to the PTX text
 _PTX_FILE = ".nv_debug_ptx_txt"
 
 
 class UnreadableError(KernbenchError):
-    """The output of nvdisasm is not what this reader knows: another release, or a damaged file."""
+    """nvdisasm's output cannot be parsed: an unknown release, or a damaged file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One machine instruction: `@guard NAME operands`; `targets` are the labels it may go to."""
+    """A machine instruction `@guard NAME operands`; `targets` are the labels it may branch to."""
 
     section: str
     address: int
@@ -46,27 +46,27 @@ class Instruction:
 
     @property
     def modifiers(self) -> tuple[str, ...]:
-        """What follows the opcode."""
+        """The modifiers after the opcode."""
         return tuple(self.name.split(".")[1:])
 
     @property
     def predicated(self) -> bool:
-        """Whether it may do nothing."""
+        """Whether it has a guard that may be false."""
         return self.guard not in ("", "PT", "UPT")
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The code of a cubin: instructions of all sections one after the other, and where each label stands."""
+    """The code of a cubin: the instructions of all sections in order, and the position of each label."""
 
     instructions: Sequence[Instruction]
     labels: dict[str, int] = field(repr=False)
-    # section (function) -> its first instruction and the one behind its last
+    # section (function) -> its first instruction and the one after its last
     sections: dict[str, tuple[int, int]]
 
 
 def read(text: str) -> Listing:
-    """The code in what nvdisasm printed."""
+    """Parse nvdisasm's output."""
     reader = _Reader()
     for number, line in enumerate(text.splitlines(), 1):
         reader.take(line, number)
@@ -100,7 +100,7 @@ class _Reader:
             self._enter(section[1])
         elif label := _LABEL.match(line):
             self._labels[label[1]] = len(self._found)
-            # functions of the assembler's own have no lines
+            # the assembler's own functions have no line information
             self._line = 0 if label[1] in self._functions else self._line
         elif function := _FUNCTION.match(line):
             self._functions.add(function[1])

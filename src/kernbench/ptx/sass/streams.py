@@ -1,7 +1,7 @@
-"""Streams: the machine instructions each warp of a launch issued, in order, with what the recording says of each.
+"""Streams: the machine instructions that each warp of a launch issued, with their recorded events.
 
-`Ops` is the static table of instructions; `Streams` says for every warp which of them it issued. Both come out the same
-whether they were made of machine code or of PTX, so that what times them does not ask.
+`Ops` is the static table of instructions; `Streams` lists for every warp which of them it issued. The format is the
+same for machine code and for expanded PTX, so that the time model does not distinguish them.
 """
 
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ Ints = NDArray[np.int32]
 Bytes = NDArray[np.int8]
 Flags = NDArray[np.bool_]
 
-# a barrier field of an instruction that sets none
+# value of a scoreboard field if none is set
 NO_BARRIER = 7
 # an instruction without an event
 NO_EVENT = -1
 
 
 class Pipe(IntEnum):
-    """The unit that takes an instruction. Those up to `SHUFFLE` are the pipes of a GPU's file, by the same names."""
+    """The pipe of an instruction. Those up to `SHUFFLE` are the pipes of a GPU's file, by the same names."""
 
     FMA = 0
     INTEGER = 1
     MULTIPLY = 2
-    # multiplications whose products have 64 bits, or their high halves
+    # integer multiplications with a 64-bit product, or its high half
     WIDE = 3
     MINMAX = 4
     HALF2 = 5
@@ -49,11 +49,11 @@ class Pipe(IntEnum):
     MMA = 18
     WGMMA = 19
     TCGEN05 = 20
-    # bar.sync and its kin, cluster barriers; mbarriers
+    # bar.sync and similar, cluster barriers; mbarriers
     BARRIER = 21
     MBARRIER = 22
     FENCE = 23
-    # the datapath of uniform registers, once a warp
+    # the uniform datapath, which works once per warp
     UNIFORM = 24
     BRANCH = 25
     # special registers, votes, NOP, waits for groups and counters: they take an issue slot and little else
@@ -63,14 +63,14 @@ class Pipe(IntEnum):
 
 
 class Act(IntEnum):
-    """What an instruction of a memory or tensor unit does there."""
+    """What an instruction of a memory or tensor pipe does."""
 
     NONE = 0
     LOAD = 1
     STORE = 2
     ATOMIC = 3
     REDUCTION = 4
-    # arrive, wait, set up: barriers; commit and wait: groups
+    # barriers: arrive, wait, initialise; groups: commit, wait
     ARRIVE = 5
     WAIT = 6
     COMMIT = 7
@@ -82,21 +82,21 @@ class Act(IntEnum):
 class Ops:
     """Machine instructions, one row each, in the order of the code (functions one after the other).
 
-    The control fields are those of the machine: after issue the warp waits `stall` cycles before its next instruction;
-    `yields` where the scheduler is asked to take another warp; `write_barrier` is the counter (0 to 5, or NO_BARRIER)
-    that is raised at issue and lowered when the result is there, `read_barrier` the one lowered when the operands were
-    read; `wait_mask` has a bit for each counter that must be 0 before the instruction issues. The expansion of PTX
-    fills them by the same rules, so that nothing else need be known of registers.
+    The control fields are the machine's own: after issue the warp waits `stall` cycles before its next instruction;
+    `yields` asks the scheduler to switch to another warp; `write_barrier` is the scoreboard (0 to 5, or NO_BARRIER)
+    that is set at issue and released when the result is ready, `read_barrier` the one released when the operands were
+    read; `wait_mask` has a bit for each scoreboard that must be released before the instruction issues. The expansion
+    of PTX sets them by the same rules, so that dependences need not be derived from registers.
     """
 
-    # as it was printed, without operands: "LDG.E.128", and the operands after it
+    # the name as printed, such as "LDG.E.128", and the operands
     mnemonic: tuple[str, ...]
     operands: tuple[str, ...]
     pipe: Bytes
     act: Bytes
-    # bytes a lane moves; of a MUFU, mma or branch 0
+    # bytes per lane of an access; 0 for a MUFU, mma or branch
     width: Ints
-    # of a multiplication of matrices: m, n, k, bits of an element of A and B; 0 elsewhere
+    # for matrix products: m, n, k, bits of an element of A and B; else 0
     m: Ints
     n: Ints
     k: Ints
@@ -106,33 +106,33 @@ class Ops:
     write_barrier: Bytes
     read_barrier: Bytes
     wait_mask: Bytes
-    # registers it reads from the even and the odd bank of its sub-core, those kept for reuse left out: a bank gives one
-    # a cycle
+    # registers read from the even and the odd bank of the sub-core, without those in the reuse cache: a bank delivers
+    # one per cycle
     even_reads: Bytes
     odd_reads: Bytes
-    # the instruction may issue and do nothing for any lane
+    # guarded: the instruction may issue without effect
     predicated: Flags
-    # it accesses memory though no event was recorded for it: spills, whose lanes all take part
+    # accesses memory without a recorded event: a spill, for all lanes
     implicit: Flags
     # a branch to an earlier instruction
     backward: Flags
-    # line of the PTX text, 0 where it is unknown; index of the PTX instruction in the recording, -1 where none is meant
+    # line of the PTX text, 0 if unknown; row of the PTX instruction in the recording, -1 if unknown
     line: Ints
     instruction: Ints
-    # byte address in its function's code (-1 in an expansion): what an instruction cache sees
+    # byte address in its function's code (-1 in an expansion), for the instruction cache
     address: Ints
 
     def __len__(self) -> int:
         return len(self.mnemonic)
 
     def text(self, op: int) -> str:
-        """One instruction as it is printed."""
+        """An instruction as printed."""
         return f"{self.mnemonic[op]} {self.operands[op]}".rstrip()
 
 
 @dataclass(frozen=True)
 class Unjoined:
-    """Why part of a launch was timed by the expansion though there is machine code, and how many steps it concerns."""
+    """Why steps of a launch were timed by the expansion although there is machine code, and how many steps."""
 
     reason: str
     steps: int
@@ -140,16 +140,15 @@ class Unjoined:
 
 @dataclass(frozen=True)
 class Streams:
-    """What the warps of each trace of a recording issued.
+    """The instructions that the warps of each trace of a recording issued.
 
-    A path is a sequence of ops that one or more warps issued; warps that went the same way share it. Of path p,
-    `op[path_start[p] : path_start[p + 1]]` are the instructions, and `event` beside it the number of the recorded event
-    counted from the warp's first one, or NO_EVENT: a memory instruction without an event did nothing (its predicate was
-    false for every lane) unless `ops.implicit` says otherwise. An event may stand at several ops (an access that was
-    split: each op's `width` is its share) or at none (the compiler removed or merged it).
+    A path is a sequence of ops that one or more warps issued; warps with the same path share it. Of path p,
+    `op[path_start[p] : path_start[p + 1]]` are the instructions, and `event` in parallel the number of the recorded
+    event, counted from the warp's first one, or NO_EVENT: a memory instruction without an event did nothing (its
+    predicate was false for every lane) unless `ops.implicit` says otherwise. An event may be at several ops (an access
+    that was split: each op's `width` is its share) or at none (the compiler removed or merged it).
 
-    Streams follow the recording's traces: trace t went path `trace_path[t]`, and its first event in the recording is
-    `first_event[t]`.
+    Trace t of the recording has the path `trace_path[t]`, and its first event in the recording is `first_event[t]`.
     """
 
     ops: Ops
@@ -158,23 +157,23 @@ class Streams:
     event: Ints
     trace_path: Ints
     first_event: NDArray[np.int64]
-    # per thread at launch, and what did not fit into them
+    # registers per thread at launch, and bytes spilled
     registers: int
     spill_bytes: int
     shared_bytes: int
     local_bytes: int
     # "SASS of ptxas 13.0.88", or something that begins with "expansion of PTX"
     source: str
-    # share of the recorded steps whose machine code was found; 0 for an expansion
+    # fraction of the recorded steps whose machine code was found; 0 for an expansion
     joined: float
     unjoined: tuple[Unjoined, ...] = ()
     # opcodes that the table of pipes does not know; they are timed as plain integer instructions
     unknown: tuple[str, ...] = ()
-    # recorded events at no op: removed or merged by the compiler
+    # recorded events without an op: removed or merged by the compiler
     events_without_op: int = 0
 
     def of_trace(self, trace: int) -> tuple[Ints, Ints]:
-        """The ops that the warps of a trace issued and, beside each, its event in the recording or NO_EVENT."""
+        """The ops that the warps of a trace issued, and for each its event in the recording or NO_EVENT."""
         path = int(self.trace_path[trace])
         part = slice(int(self.path_start[path]), int(self.path_start[path + 1]))
         relative = self.event[part]

@@ -1,7 +1,8 @@
-"""NVIDIA's ptxas and nvdisasm: where they are, and machine code from PTX through both.
+"""NVIDIA's ptxas and nvdisasm: finding them, and machine code from PTX through both.
 
-Both come with the CUDA toolkit and as Python packages (`pip install kernbench[time]`). They are looked for by the
-settings KERNBENCH_PTXAS and KERNBENCH_NVDISASM, on PATH, in the packages of the running Python, in a usual CUDA folder.
+Both come with the CUDA toolkit and as Python packages (`pip install kernbench[time]`). They are searched for in the
+settings KERNBENCH_PTXAS and KERNBENCH_NVDISASM, on PATH, in the packages of the running Python, and in the usual CUDA
+folders.
 """
 
 import os
@@ -22,23 +23,23 @@ from kernbench.ptx.text.keeping import Kept
 
 SETTING = "KERNBENCH_NVDISASM"
 _RELEASE = re.compile(r"V(\d+\.\d+\.\d+)")
-# seconds that either program may take
+# time limit of either program, in seconds
 TIMEOUT = 120.0
-# what is kept of the code of kernels, in instructions
+# bound of the cache of code, in instructions
 _MOST_KEPT = 200_000
 
 
 class NoMachineCodeError(KernbenchError):
-    """There is no machine code for a kernel; the message gives the reason in a few words."""
+    """There is no machine code for a kernel; the message says why."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """The machine code of a kernel: its listing and control flow, what it takes, and which ptxas made it."""
+    """The machine code of a kernel: its listing and control flow, its resources, and the ptxas that made it."""
 
     listing: Listing = field(repr=False)
     flow: Flow = field(repr=False)
-    # the text that was assembled: one statement a line
+    # the text that was assembled: one statement per line
     statements: Statements = field(repr=False)
     resources: KernelResources
     ptxas: str
@@ -48,9 +49,9 @@ _CODE: Kept[tuple[str, ...], Code | str] = Kept(_MOST_KEPT)
 
 
 def machine_code(text: str, entry: str, arch: str, timeout: float = TIMEOUT) -> Code:
-    """The machine code that ptxas makes of kernel `entry` of a PTX text for `arch`; kept by content.
+    """The machine code that ptxas makes of kernel `entry` of a PTX text for `arch`; cached by content.
 
-    A missing program, a refusal, an output that cannot be read or a timeout is a NoMachineCodeError.
+    Raises NoMachineCodeError for a missing program, an error of ptxas, unreadable output, or a timeout.
     """
     try:
         ptxas, nvdisasm = find_ptxas(), find_nvdisasm()
@@ -70,7 +71,7 @@ def _made(text: str, entry: str, arch: str, ptxas: str, nvdisasm: str, timeout: 
     """The code, or why there is none."""
     statements = one_a_line(text)
     try:
-        # lines are written beside the code, which stays the same
+        # line information is stored beside the code, which stays the same
         assembly = assemble(statements.text, arch, ("-lineinfo",), timeout, ptxas)
         listing = read(disassemble(assembly.cubin, nvdisasm, timeout))
         if entry not in listing.sections:
@@ -84,7 +85,7 @@ def _made(text: str, entry: str, arch: str, ptxas: str, nvdisasm: str, timeout: 
 
 
 def disassemble(cubin: bytes, nvdisasm: str, timeout: float = TIMEOUT) -> str:
-    """What nvdisasm prints of a cubin: code with its words and the PTX line of each instruction."""
+    """nvdisasm's output for a cubin: code with its words, and the PTX line of each instruction."""
     with TemporaryDirectory(prefix="kernbench-") as folder:
         path = Path(folder) / "module.cubin"
         path.write_bytes(cubin)
@@ -119,7 +120,7 @@ def find_nvdisasm() -> str:
 
 
 def release(program: str) -> str:
-    """The release of ptxas or nvdisasm by its own words, "13.0.88"; "of an unknown release" where it says none."""
+    """The release of ptxas or nvdisasm as it prints it, "13.0.88"; "of an unknown release" if it prints none."""
     return _release(*_state(program))
 
 
@@ -133,6 +134,6 @@ def _release(program: str, _size: str, _changed: str) -> str:
 
 
 def _state(program: str) -> tuple[str, str, str]:
-    """A program's path, size and time of change: another one gives another key."""
+    """A program's path, size and modification time, which change with its content."""
     state = os.stat(program)
     return program, str(state.st_size), str(state.st_mtime_ns)

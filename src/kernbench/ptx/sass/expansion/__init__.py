@@ -1,1 +1,1 @@
-"""Machine instructions that PTX usually becomes, where no assembler is at hand."""
+"""Expansion: the machine instructions that PTX usually becomes, for use without an assembler."""

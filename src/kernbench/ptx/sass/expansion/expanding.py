@@ -1,4 +1,4 @@
-"""A recording's PTX as machine instructions by block, and the streams of its traces without machine code."""
+"""Expands a recording's PTX, block by block, to machine instructions, and its traces to instruction streams."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Expansion:
-    """Where the expanded code of each PTX block lies in the table of instructions.
+    """The position of each PTX block's expanded code in the table of instructions.
 
-    Block b is `first[b]` to `last[b]`; `taker[row]` the instruction, counted from its block's first, that takes the
-    event of a row, -1 where none does; `takers[row]` all of them. Blocks that always follow each other are one piece of
-    code, that of the first of them; `back[b]` is how long it is for those behind it, and 0 for all others.
+    Block b is `first[b]` to `last[b]`. `taker[row]` is the instruction, counted from its block's first, that gets the
+    event of a row, -1 if there is none; `takers[row]` lists all of them. Blocks that always follow each other are
+    expanded as one piece of code, which belongs to the first of them; `back[b]` is its length for the others, else 0.
     """
 
     first: Ints
@@ -33,12 +33,12 @@ class Expansion:
     takers: tuple[tuple[int, ...], ...]
 
     def path(self, traces: Traces, events: Events, trace: int) -> tuple[Ints, Ints]:
-        """The instructions of a trace, and beside each its event counted from the trace's first one."""
+        """The instructions of a trace, and for each its event, counted from the trace's first one."""
         first, last = int(traces.start[trace]), int(traces.start[trace + 1])
         return self.steps(traces, events, range(first, last), int(traces.first_event[first]))
 
     def steps(self, traces: Traces, events: Events, steps: range, base: int) -> tuple[Ints, Ints]:
-        """Instructions and events, counted from `base`, of some steps in a row."""
+        """Instructions and events, counted from `base`, of consecutive steps."""
         blocks = traces.block[steps.start : steps.stop]
         lengths = (self.last - self.first)[blocks]
         starts = np.cumsum(lengths) - lengths
@@ -49,7 +49,7 @@ class Expansion:
         numbers = np.arange(bounds[0], bounds[-1])
         rows = events.instruction[bounds[0] : bounds[-1]]
         where = np.repeat(starts - self.back[blocks], np.diff(bounds))
-        # what a multicast brings to further CTAs is no instruction of its own
+        # copies of a multicast to further CTAs have events, but no instruction of their own
         further = events.kind[bounds[0] : bounds[-1]] == int(Kind.BULK_MULTICAST)
         held = (self.taker[rows] >= 0) & ~further
         taken[where[held] + self.taker[rows[held]]] = (numbers - base)[held]
@@ -64,10 +64,10 @@ def _several(takers: tuple[tuple[int, ...], ...], rows: Ints) -> NDArray[np.bool
 
 
 def _following(traces: Traces) -> dict[int, set[int]]:
-    """The blocks that warps went on to from each."""
+    """The successors of each block, as seen in the traces."""
     found: dict[int, set[int]] = defaultdict(set)
     inside = np.ones(max(len(traces.block) - 1, 0), bool)
-    # the last block of a trace is not followed by the first of the next
+    # the last block of a trace is not followed by the first one of the next trace
     inside[traces.start[1:-1] - 1] = False
     pairs = np.stack([traces.block[:-1][inside], traces.block[1:][inside]], axis=1)
     for before, after in np.unique(pairs, axis=0).tolist():
@@ -76,8 +76,9 @@ def _following(traces: Traces) -> dict[int, set[int]]:
 
 
 def _runs(rows: Instructions, parsed: list[Instruction | None], following: dict[int, set[int]]) -> list[list[int]]:
-    """Blocks in order, those together that always follow each other: an exchange between lanes ends a block of the
-    emulator, and is no end of anything in machine code.
+    """Blocks in order, grouped if they always follow each other.
+
+    An exchange between lanes ends a block of the emulator, but not a block of machine code.
     """
     before: dict[int, set[int]] = defaultdict(set)
     for block, after in following.items():
@@ -95,7 +96,7 @@ def _runs(rows: Instructions, parsed: list[Instruction | None], following: dict[
 
 
 def expand(recording: LaunchRecording, builder: Builder, whole: bool = True) -> Expansion:
-    """Add the expanded code of a recording's PTX to a table; unless `whole`, each block by itself."""
+    """Append the expanded code of a recording's PTX to a table; unless `whole`, each block by itself."""
     rows = recording.instructions
     parsed = parsed_rows(recording.text, rows)
     following = _following(recording.traces)

@@ -1,4 +1,4 @@
-"""The machine instructions of each PTX instruction of a recording, with the registers they read and write."""
+"""The machine instructions for each PTX instruction of a recording, with the registers they read and write."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _WIDEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One machine instruction: what it reads and writes, the row it comes from, whether it takes the row's event."""
+    """A machine instruction, with the row of its PTX instruction, and whether it gets the row's event."""
 
     name: str
     row: int
@@ -33,12 +33,12 @@ class Piece:
     writes: frozenset[str]
     predicated: bool = False
     takes_event: bool = False
-    # the predicate that guards it
+    # the guard predicate, if any
     guard: str = field(default="")
 
 
 def parsed_rows(text: str, instructions: Instructions) -> list[Instruction | None]:
-    """The parsed instruction of each row, None where the text has none (or cannot be read)."""
+    """The parsed instruction of each row; None if the text has none, or cannot be parsed."""
     by_line: dict[int, list[Instruction]] = defaultdict(list)
     try:
         items = parse(text).items
@@ -58,8 +58,10 @@ def parsed_rows(text: str, instructions: Instructions) -> list[Instruction | Non
 
 
 def pieces_of_block(rows: Iterable[int], instructions: Instructions, parsed: list[Instruction | None]) -> list[Piece]:
-    """The machine instructions of a block; who reads what a move without one wrote reads what was moved, and a load of
-    what was loaded before, with nothing stored between, is a move of it.
+    """The machine instructions of a block, with copies and redundant loads removed.
+
+    A move that needs no instruction is propagated to the readers of its result; a load of the same address with no
+    store in between is a move of the earlier result.
     """
     found: list[Piece] = []
     moved: dict[str, frozenset[str]] = {}
@@ -82,13 +84,13 @@ def pieces_of_block(rows: Iterable[int], instructions: Instructions, parsed: lis
 
 
 class _Loaded:
-    """What loads of a block have brought, by their text, as long as it is still where it was."""
+    """Available loads of a block: their results, while neither memory nor the registers involved have changed."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Instruction, list[str]]] = {}
 
     def again(self, one: Instruction, writes: frozenset[str]) -> dict[str, str]:
-        """Of a load that was made before, the register with the same value for each that it writes."""
+        """If the load was made before: for each register it writes the one that holds its value; else empty."""
         effects = effects_of(one)
         plain = effects.access == "load" and one.guard is None and not _STRONG & set(one.modifiers)
         if not plain and not effects.computes:
@@ -110,18 +112,18 @@ def _names_of(operand: Operand) -> list[str]:
 
 
 def _names_in(one: Instruction, since: int) -> list[str]:
-    """The names in the operands of an instruction, from one of them on."""
+    """The names in an instruction's operands, from operand number `since` on."""
     return [name for operand in one.operands[since:] for name in names_in(operand)]
 
 
 def _pieces(
     row: int, opcode: str, kind: Kind, parsed: Instruction | None, reads: frozenset[str], writes: frozenset[str]
 ) -> list[Piece]:
-    """The machine instructions of a row, each needing the one before it."""
+    """The machine instructions of a row, each of which depends on the one before it."""
     names = _names(opcode, parsed)
     guard = parsed.guard.register if parsed is not None and parsed.guard is not None else ""
     found: list[Piece] = []
-    # machine instructions of one access stand side by side, those of a sequence need each other
+    # the parts of one wide access are independent; the instructions of a sequence are not
     side_by_side = len(set(names)) == 1 and len(names) > 1
     before: frozenset[str] = frozenset()
     for number, name in enumerate(names):
@@ -153,7 +155,7 @@ def _names(opcode: str, parsed: Instruction | None) -> list[str]:
 
 
 def _kind_of_move(parsed: Instruction) -> str:
-    """Moves of special registers and of halves of a register take an instruction, others are operands elsewhere."""
+    """Whether a move needs an instruction: those of special registers and of register halves do."""
     source = parsed.operands[-1]
     if isinstance(source, Name) and source.text.startswith("%") and special_register(source.text) is not None:
         return ".special"
@@ -162,7 +164,7 @@ def _kind_of_move(parsed: Instruction) -> str:
 
 
 def operands(parsed: Instruction) -> tuple[frozenset[str], frozenset[str]]:
-    """Names that an instruction reads and writes."""
+    """The names that an instruction reads, and those that it writes."""
     reads, writes = set(), set()
     try:
         roles = [rule.role for rule in resolve(parsed).rules]
@@ -180,13 +182,13 @@ def operands(parsed: Instruction) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def label_of(parsed: Instruction) -> str:
-    """Where a plain branch goes; empty for other instructions."""
+    """The target of a direct branch; empty for other instructions."""
     target: Operand | None = parsed.operands[0] if effects_of(parsed).flow == "branch" and parsed.operands else None
     return target.text if isinstance(target, Name) else ""
 
 
 def effects_of(parsed: Instruction) -> Effects:
-    """What an instruction does; of one that the table does not know, what is safe to assume."""
+    """An instruction's effects; conservative ones if it is not in the ISA table."""
     try:
         return resolve(parsed).form.effects
     except PtxError:

@@ -1,4 +1,4 @@
-"""Registers a thread needs, counted from PTX: what is alive at once, with what an assembler adds."""
+"""Estimate of a thread's registers from PTX: the maximum of live registers, adjusted for what an assembler does."""
 
 from collections import defaultdict
 from math import prod
@@ -10,27 +10,26 @@ from kernbench.ptx.text.parser import parse
 from kernbench.ptx.text.types import TYPES
 from kernbench.ptx.text.walking import statements_of
 
-# what the assembler needs beside the values of the program (the stack pointer, addresses, temporaries), and how many it
-# needs of more values: constants, copies and what all lanes share take none, and it orders them so that fewer are alive
+# the assembler needs registers beside the program's values (stack pointer, addresses, temporaries), but fewer for
+# further values: constants, copies and warp-uniform values take none, and it reorders code to shorten live ranges
 # (medians of 150 kernels of nvcc, Triton and this project)
 _MORE = 8
 _SOME, _OF_SOME = 20, 0.45
 _MANY, _OF_MANY = 40, 0.85
 _MOST = 255
 _LEAST = 16
-# registers are given out by this many
+# allocation granularity
 _UNIT = 8
-# those of an SM, and threads of a warp
+# registers of an SM, threads of a warp
 _REGISTERS, _WARP = 1 << 16, 32
-# after these nothing runs the next instruction, unless a guard does not hold
+# control does not reach the next instruction after these, unless they are guarded
 _LEAVING = frozenset(("branch", "return", "exit", "trap"))
 
 
 def registers_of(text: str, entry: str) -> int:
-    """Registers per thread of a kernel: those alive at once and some more, within what a thread can have.
+    """Estimated registers per thread of a kernel: the most that are live at once and some more, within the limits.
 
-    `.maxnreg` bounds them, and so does a CTA of `.reqntid` or `.maxntid` threads that must fit into an SM, as for the
-    assembler.
+    Limits are `.maxnreg`, and that a CTA of `.reqntid` or `.maxntid` threads must fit into an SM, as for the assembler.
     """
     try:
         function = parse(text).kernels[entry].function
@@ -43,7 +42,7 @@ def registers_of(text: str, entry: str) -> int:
 
 
 def _bound(declared: dict[str, tuple[int, ...]]) -> int:
-    """The most registers of a thread that what a kernel declares leaves."""
+    """The most registers per thread that a kernel's declarations allow."""
     threads = prod(declared.get("reqntid") or declared.get("maxntid") or (1,))
     warps = -(-threads // _WARP)
     fitting = _REGISTERS // (warps * _WARP) // _UNIT * _UNIT
@@ -51,13 +50,13 @@ def _bound(declared: dict[str, tuple[int, ...]]) -> int:
 
 
 def most_alive(function: Function) -> int:
-    """The most 32-bit registers whose values are needed at one instruction of a function."""
+    """The most 32-bit registers that are live before one instruction of a function."""
     code, targets, widths = _flat(function)
     facts = [operands(one) for one in code]
     following = _following(code, targets)
     names = {name: number for number, name in enumerate(widths)}
     reads = [_bits(names, read) for read, _ in facts]
-    # a guarded write leaves what was there
+    # a guarded write does not kill the old value
     writes = [0 if one.guard is not None else _bits(names, wrote) for one, (_, wrote) in zip(code, facts, strict=True)]
     alive = _alive(reads, writes, following)
     by_width: dict[int, int] = defaultdict(int)
@@ -69,7 +68,7 @@ def most_alive(function: Function) -> int:
 
 
 def _flat(function: Function) -> tuple[list[Instruction], dict[str, int], dict[str, int]]:
-    """Instructions in order, where labels stand, and the 32-bit registers of each declared name."""
+    """Instructions in order, positions of labels, and the number of 32-bit registers of each declared name."""
     code: list[Instruction] = []
     targets: dict[str, int] = {}
     widths: dict[str, int] = {}
@@ -86,7 +85,7 @@ def _flat(function: Function) -> tuple[list[Instruction], dict[str, int], dict[s
 
 
 def _width(kind: str) -> int:
-    """32-bit registers of a type; predicates have registers of their own."""
+    """Number of 32-bit registers of a type; predicates are in a register file of their own."""
     return 0 if kind == "pred" else max(1, TYPES[kind].nbytes // 4) if kind in TYPES else 1
 
 
@@ -114,7 +113,7 @@ def _bits(names: dict[str, int], chosen: frozenset[str]) -> int:
 
 
 def _alive(reads: list[int], writes: list[int], following: list[list[int]]) -> list[int]:
-    """What is needed before each instruction, until nothing changes."""
+    """Registers live before each instruction, by iteration to a fixed point."""
     before = list(reads)
     changed = True
     while changed:

@@ -1,8 +1,9 @@
-"""Order and control fields of expanded instructions, as an assembler would set them.
+"""List scheduling of expanded instructions, with control fields as an assembler would set them.
 
-Within a PTX block, instructions are ordered so that what others wait for longest comes first, as far as their registers
-and the order of memory allow; then stalls keep the distance that results of fixed latency need, and counters are set
-and awaited for the others. The latencies are those that the compiler counts on; what a machine takes is in its file.
+Within a block, instructions with the longest latency to the block's end come first, as far as dependences through
+registers and memory allow. Stalls then keep the distance that results of fixed latency need; scoreboards are set and
+awaited for results of variable latency. Latencies here are those that a compiler assumes; those of a GPU are in its
+file.
 """
 
 from collections import defaultdict, deque
@@ -15,15 +16,15 @@ from kernbench.ptx.sass.expansion.pieces import Piece
 from kernbench.ptx.sass.pipes import family
 from kernbench.ptx.sass.streams import NO_BARRIER, Act, Pipe
 
-# cycles after which a dependent instruction may issue; a predicate takes longer
+# cycles after which a dependent instruction may issue; predicates take longer
 _FIXED = 4
 _PREDICATE = 13
 _SETS_PREDICATE = ("ISETP", "FSETP", "DSETP", "HSETP2", "PLOP3")
-# products of a warp have a fixed latency too
+# warp-wide matrix products have a fixed latency, too
 _MMA = 18
 _MOST_STALL = 15
 _COUNTERS = 6
-# units whose results are awaited by a counter, and what the order of instructions assumes of them
+# pipes of variable latency, whose results need a scoreboard, and the latency assumed for scheduling
 _VARIABLE = {
     Pipe.GLOBAL: 300,
     Pipe.LOCAL: 40,
@@ -44,14 +45,14 @@ _MEMORY = {Pipe.GLOBAL, Pipe.LOCAL, Pipe.SHARED, Pipe.LDMATRIX, Pipe.STMATRIX}
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A piece with its control field."""
+    """A machine instruction with its control field."""
 
     piece: Piece
     control: Control
 
 
 def latency_of(piece: Piece) -> tuple[int, bool]:
-    """Cycles until the result, and whether a counter is needed to wait for it."""
+    """Cycles until the result, and whether a scoreboard is needed to wait for it."""
     opcode = piece.name.partition(".")[0]
     pipe = family(opcode).pipe
     if pipe in _VARIABLE:
@@ -62,9 +63,9 @@ def latency_of(piece: Piece) -> tuple[int, bool]:
 
 
 def schedule(blocks: Sequence[Sequence[Piece]], following: Mapping[int, Set[int]]) -> list[list[Scheduled]]:
-    """The pieces of each block in order, with control fields; `following` are the blocks that warps go on to.
+    """The instructions of each block in order, with control fields; `following` are the successors of each block.
 
-    Counters of one block are awaited in another where warps come there before anything has waited for them.
+    Scoreboards set in one block are awaited in its successors, unless something before has waited for them.
     """
     ordered = [_ordered(block) for block in blocks]
     counters = _counters(ordered)
@@ -86,9 +87,9 @@ def schedule(blocks: Sequence[Sequence[Piece]], following: Mapping[int, Set[int]
 def _awaited(
     block: Sequence[Piece], counters: Sequence[int], entering: Mapping[str, int]
 ) -> tuple[list[int], dict[str, int]]:
-    """The counters that each piece waits for, and what the block leaves behind: counters of registers.
+    """The scoreboards that each instruction waits for, and those pending at the block's end, by register.
 
-    Who waits for a counter waits for all that had it so far.
+    Waiting for a scoreboard waits for all results that share it so far.
     """
     under_way, masks = dict(entering), []
     for piece, counter in zip(block, counters, strict=True):
@@ -105,7 +106,7 @@ def _awaited(
 
 
 def _ordered(block: Sequence[Piece]) -> list[Piece]:
-    """The block's pieces, those on the longest way to its end first; of equal ones the first of the text."""
+    """The block's instructions, those with the longest path to its end first, ties in the order of the text."""
     needs = _needs(block)
     after: list[list[int]] = [[] for _ in block]
     for number, before in enumerate(needs):
@@ -130,9 +131,7 @@ def _ordered(block: Sequence[Piece]) -> list[Piece]:
 
 
 def _needs(block: Sequence[Piece]) -> list[set[int]]:
-    """For each piece those that must come before it: by registers, by the order of memory, and all before the last
-    branch.
-    """
+    """For each instruction those that must precede it: by registers, by order of memory, and all before a branch."""
     written: dict[str, int] = {}
     readers: dict[str, list[int]] = defaultdict(list)
     fence = -1
@@ -161,13 +160,13 @@ def _needs(block: Sequence[Piece]) -> list[set[int]]:
 
 
 def _orders(pipe: Pipe, act: Act) -> bool:
-    """Whether accesses stay on their side of an instruction."""
+    """Whether memory accesses must not be reordered with an instruction."""
     computes = pipe <= Pipe.SHUFFLE or pipe in (Pipe.CONSTANT, Pipe.UNIFORM, Pipe.SPECIAL, Pipe.MMA, Pipe.VOTE)
     return not computes and not (pipe in _MEMORY and act in _LOADS)
 
 
 def _counters(blocks: Sequence[Sequence[Piece]]) -> list[list[int]]:
-    """The counter of each piece that needs one, in turn; results of one unit that are wanted at once share one."""
+    """Scoreboards of instructions that need one, round robin; results of one pipe with the same reader share one."""
     found: list[list[int]] = []
     turn, shared = 0, (Pipe.CONTROL, -1)
     for block in blocks:
@@ -184,7 +183,7 @@ def _counters(blocks: Sequence[Sequence[Piece]]) -> list[list[int]]:
 
 
 def _first_wanted(block: Sequence[Piece]) -> list[int]:
-    """For each piece the first one behind it that reads what it writes; -1 where another block does."""
+    """For each instruction the first later one that reads its result; -1 if none in the block does."""
     reader: dict[str, int] = {}
     found = [-1] * len(block)
     for number in range(len(block) - 1, -1, -1):

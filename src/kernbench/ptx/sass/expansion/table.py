@@ -1,15 +1,15 @@
-"""What each PTX instruction usually becomes on sm_80 to sm_100: rows of a pattern and machine instructions.
+"""The machine instructions that each PTX instruction usually becomes on sm_80 to sm_100, as a table of patterns.
 
-The first row whose pattern fits the whole opcode (with modifiers) counts. A row may be empty: parameters are operands
-of the instructions that use them, moves between registers and changes of the address space need none. An instruction
-that no row knows becomes one plain integer instruction. Divisions and roots are those of their fast paths.
+The first row whose pattern matches the whole opcode (with modifiers) applies. A row may be empty: parameters are
+operands of the instructions that use them; moves between registers and address space conversions need none. An opcode
+without a row becomes one plain integer instruction. Divisions and roots are those of their fast paths.
 """
 
 import re
 from functools import lru_cache
 
 _WIDE = r"[bsu]64"
-# without .ftz, small numbers are scaled before and after
+# without .ftz, subnormal arguments are scaled before and results after
 _SCALED = "FSETP.GEU.AND @FMUL {} @FMUL"
 
 ROWS: tuple[tuple[str, str], ...] = (
@@ -68,7 +68,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     (r"wmma\.store.*", "STS.64 STS.64"),
     (r"wgmma\.mma_async.*", "R2UR R2UR {mma}"),
     (r"wgmma\.fence.*", "WARPGROUP.ARRIVE"),
-    # machine code has the last product of a group say so
+    # in machine code the last product of a group is marked instead
     (r"wgmma\.commit.*", "WARPGROUP.COMMIT"),
     (r"wgmma\.wait.*", "WARPGROUP.DEPBAR.LE"),
     (r"tcgen05\.mma.*", "R2UR R2UR R2UR UTCHMMA"),
@@ -93,7 +93,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     (r"griddepcontrol.*", "ACQBULK"),
     (r"setmaxnreg.*", "USETMAXREG"),
     (r"nanosleep.*", "NANOSLEEP"),
-    # between lanes
+    # exchanges between lanes
     (r"shfl.*", "SHFL"),
     (r"vote.*|activemask.*", "VOTE"),
     (r"match.*", "MATCH"),
@@ -104,7 +104,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     (r"brx.*", "BRX"),
     (r"ret.*|exit.*|trap.*", "EXIT"),
     (r"call.*", "MOV CALL.REL.NOINC"),
-    # integers
+    # arithmetic
     (r"(add|sub)(\.cc)?\.f64|(add|sub)\..*f64", "DADD"),
     (r"(add|sub)\..*f32x2", "FADD2"),
     (r"(add|sub)\..*f32", "FADD"),
@@ -159,7 +159,7 @@ ROWS: tuple[tuple[str, str], ...] = (
     (r"fns.*", "IADD3 POPC FLO.U32 SEL"),
     (r"prmt.*", "PRMT"),
     (r"copysign.*|testp.*", "LOP3.LUT"),
-    # predicates, choices, bits
+    # predicates, selection, bits
     (rf"(setp|set)\..*{_WIDE}", "ISETP.LT.U32.AND ISETP.LT.AND.EX"),
     (r"(setp|set)\..*f64", "DSETP.LT.AND"),
     (r"(setp|set)\..*f32", "FSETP.LT.AND"),
@@ -217,7 +217,7 @@ _UNKNOWN = ["IADD3"]
 
 @lru_cache(maxsize=8192)
 def sequence(opcode: str) -> tuple[str, ...]:
-    """The machine instructions of a PTX opcode, those that a predicate guards with `@` before their name."""
+    """The machine instructions of a PTX opcode; predicated ones have `@` before their name."""
     for pattern, names in _COMPILED:
         if pattern.fullmatch(opcode):
             return tuple(names)
@@ -225,5 +225,5 @@ def sequence(opcode: str) -> tuple[str, ...]:
 
 
 def is_known(opcode: str) -> bool:
-    """Whether a row knows an opcode."""
+    """Whether the table has a row for an opcode."""
     return any(pattern.fullmatch(opcode) for pattern, _ in _COMPILED)

@@ -1,1 +1,1 @@
-"""Recorded traces joined to machine code: anchors, the way that fits, and the streams that come of it."""
+"""Joins recorded traces to machine code: finds anchors, then the best path, and makes streams of it."""

@@ -1,8 +1,8 @@
-"""Where a recording and machine code can be held against each other: anchors in the code, tokens in the traces.
+"""Anchors in machine code, and tokens in traces, by which a recording and the code are aligned.
 
 A recorded event whose PTX instruction has a counterpart in the code is a token; the counterparts are its anchors. A
-step is a token as well, where one of the other instructions of its PTX block can stand for it. The line that the
-assembler wrote beside each machine instruction says which PTX instruction it comes from.
+step is a token, too, if another instruction of its PTX block can represent it. The PTX instruction of a machine
+instruction is known from the line information that the assembler wrote.
 """
 
 from collections import Counter, defaultdict
@@ -28,17 +28,17 @@ from kernbench.ptx.sass.streams import Pipe
 Ints = NDArray[np.int32]
 
 _ACCESSES = {Pipe.GLOBAL, Pipe.LOCAL, Pipe.SHARED}
-# units whose instructions a compiler neither merges nor hoists as readily as address arithmetic
+# pipes whose instructions compilers merge or hoist less readily than address arithmetic
 _STEADY = {Pipe.FMA, Pipe.HALF2, Pipe.DOUBLE, Pipe.MUFU, Pipe.CONVERT, Pipe.MINMAX, Pipe.SHUFFLE, Pipe.VOTE}
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """Anchors of each node, and what distinguishes tokens of a step.
+    """The anchors of each node, and properties of tokens by row.
 
-    `start[n]` to `start[n + 1]` are those of node n: `row` is the row of the PTX instruction in the recording, `must`
-    false where a predicate may keep it from doing anything. The machine instructions of anchor a are `op[k]` for k from
-    `op_start[a]` to `op_start[a + 1]`: more than one where an access was split.
+    `start[n]` to `start[n + 1]` are the anchors of node n: `row` is the row of the PTX instruction in the recording,
+    `must` is false if the instruction is predicated. The machine instructions of anchor a are `op[k]` for k from
+    `op_start[a]` to `op_start[a + 1]`: several if an access was split.
     """
 
     start: Ints
@@ -46,20 +46,20 @@ class Anchors:
     op: Ints
     row: Ints
     must: NDArray[np.bool_]
-    # PTX instruction of each machine instruction, -1 where it is not known
+    # row of the PTX instruction of each machine instruction, -1 if unknown
     row_of_op: Ints
     # rows of events that have anchors
     anchored: NDArray[np.bool_]
-    # of these, those whose code was moved out of the loop that they stand in
+    # among these, rows whose code was hoisted out of their loop
     hoisted: NDArray[np.bool_]
-    # by PTX block: the row that stands for its steps, -1 where its events do, or nothing does
+    # by PTX block: the row that represents its steps; -1 if its events do, or nothing does
     stands_for: Ints
-    # rows whose machine instructions a compiler moves readily: what stands for a step by one of them proves little
+    # rows whose machine instructions compilers move readily: they are weak evidence of a step
     loose: NDArray[np.bool_]
 
 
 def rows_of_lines(statements: Statements, instructions: Instructions) -> dict[int, int]:
-    """Line of the text with one statement a line -> row of the recording's instructions."""
+    """Line of the text with one statement per line -> row of the recording's instructions."""
     by_line: dict[int, list[int]] = defaultdict(list)
     for row, line in enumerate(instructions.line.tolist()):
         by_line[line].append(row)
@@ -74,7 +74,7 @@ def rows_of_lines(statements: Statements, instructions: Instructions) -> dict[in
 
 
 def anchors(listing: Listing, flow: Flow, lines: dict[int, int], recording: LaunchRecording) -> Anchors:
-    """The anchors of a kernel's code for a recording of it."""
+    """The anchors of a kernel's code for a recording of the kernel."""
     instructions, traces, events = recording.instructions, recording.traces, recording.events
     row_of_op = origins(listing, flow, instructions, lines)
     calling = np.zeros(max(len(instructions), 1), bool)
@@ -85,7 +85,7 @@ def anchors(listing: Listing, flow: Flow, lines: dict[int, int], recording: Laun
 
 
 class _Finder:
-    """`calling` are rows that only compute, of which some were recorded to call a routine: their calls are anchors."""
+    """Finds anchors; those of rows in `calling`, arithmetic with recorded slow paths, are calls."""
 
     def __init__(
         self, listing: Listing, flow: Flow, instructions: Instructions, row_of_op: Ints, calling: NDArray[np.bool_]
@@ -120,18 +120,18 @@ class _Finder:
         return takes
 
     def representatives(self, traces: Traces) -> Ints:
-        """By PTX block: an instruction that stands for its steps, -1 where none can.
+        """By PTX block: the instruction that represents its steps, -1 if none can.
 
-        Where the block has events, or is run again and again, only an instruction can that a compiler neither merges
-        nor hoists readily; where it is run again and again, one inside a loop or one that has copies, as a loop that
-        was unrolled to its end has. A loop all of whose blocks have nothing of the kind would leave no token at all:
-        there the block that is run in most of its turns is stood for by whatever of it lies in a loop.
+        If the block has events, or is executed repeatedly, only a steady instruction can (one that compilers neither
+        merge nor hoist readily); if it is executed repeatedly, only one inside a loop, or one with several copies, as
+        in a fully unrolled loop. A loop whose blocks have no such instruction would have no token at all: there the
+        most frequent block is represented by any instruction of it that is in a loop.
         """
         blocks = max(int(self._rows.block.max(initial=-1)) + 1, 1)
         stands = np.full(blocks, -1, np.int32)
         repeats = np.bincount(traces.block, minlength=blocks) > len(traces)
         with_events = np.zeros(blocks, bool)
-        # a routine is called by some turns of a loop and not by others
+        # a slow path is called in some iterations and not in others
         steadily = self._anchored & ~self._calling
         with_events[self._rows.block[steadily[: len(self._rows)]]] = True
         for block in range(blocks):
@@ -150,7 +150,7 @@ class _Finder:
         return stands
 
     def hoisted(self, stands_for: Ints) -> NDArray[np.bool_]:
-        """Rows of events whose code lies in fewer loops than what stands for their block: it was moved out of one."""
+        """Rows of events whose code is in fewer loops than their block's representative: it was hoisted."""
         found = np.zeros(len(self._anchored), bool)
         deepest: dict[int, int] = defaultdict(int)
         for number, node in enumerate(self._flow.nodes):
@@ -163,12 +163,12 @@ class _Finder:
         return found
 
     def _scored(self) -> dict[int, tuple[int, bool, bool]]:
-        """By row: how deep in loops its code lies, whether it is one steady instruction, whether it is unpredicated."""
+        """By row: loop depth of its code, whether it is one steady instruction, whether it is unpredicated."""
         found: dict[int, tuple[int, bool, bool]] = {}
         for number, node in enumerate(self._flow.nodes):
             for op, row in enumerate(self._row_of_op[node.first : node.last].tolist(), node.first):
                 pipe = family(self._code[op].opcode).pipe
-                # branches come and go with the order of the code
+                # the number of branches depends on the layout of the code
                 if row < 0 or self._rows.kind[row] != Kind.NONE or self._calling[row] or pipe == Pipe.BRANCH:
                     continue
                 steady = self._is_steady(op, row)
@@ -177,12 +177,12 @@ class _Finder:
         return found
 
     def _steady_copies(self) -> Counter[int]:
-        """By row: how many steady machine instructions it became."""
+        """By row: the number of steady machine instructions that it became."""
         ops = np.flatnonzero(self._used & (self._row_of_op >= 0)).tolist()
         return Counter(row for op in ops if self._is_steady(op, row := int(self._row_of_op[op])))
 
     def _is_steady(self, op: int, row: int) -> bool:
-        """Whether it is the one machine instruction that each copy of its PTX instruction has."""
+        """Whether it is the only machine instruction of each copy of its PTX instruction, on a steady pipe."""
         pipe, usual = family(self._code[op].opcode).pipe, sequence(self._rows.opcode[row])
         return pipe in _STEADY and len(usual) == 1 and family(usual[0].partition(".")[0]).pipe == pipe
 
@@ -219,7 +219,7 @@ class _Finder:
         )
 
     def _counted(self, standing: set[int]) -> dict[int, str]:
-        """By row that stands for a block: of the machine instructions it became, the name that each copy has once."""
+        """By row that represents a block: the name of a machine instruction that each copy of it has once."""
         names: dict[int, Counter[tuple[bool, str]]] = defaultdict(Counter)
         for op in np.flatnonzero(self._used & np.isin(self._row_of_op, list(standing))).tolist():
             row = int(self._row_of_op[op])
@@ -228,12 +228,13 @@ class _Finder:
 
 
 def _silent_loops(traces: Traces, silent: NDArray[np.bool_]) -> list[int]:
-    """Of each loop that warps went through without anything but silent blocks: of its blocks, those of loops within it
-    left out, the one that was run most often, the first of them where several were.
+    """For each loop executed through silent blocks only: its most frequent block, without those of inner loops.
+
+    Of equally frequent blocks the first.
     """
     quiet = silent[traces.block]
     beside = quiet[:-1] & quiet[1:]
-    # the last step of a trace and the first of the next one do not follow each other
+    # the last step of a trace is not followed by the first one of the next trace
     ends = traces.start[1:-1]
     beside[ends[(ends > 0) & (ends < len(quiet))] - 1] = False
     following: list[list[int]] = [[] for _ in silent]
@@ -245,7 +246,7 @@ def _silent_loops(traces: Traces, silent: NDArray[np.bool_]) -> list[int]:
 
 
 def _parts(opcode: str, name: str) -> int:
-    """Machine instructions that one PTX instruction became, by the bytes or the products of each."""
+    """The number of machine instructions of one PTX instruction, by the bytes or the shape of each."""
     known = facts(name)
     asked = prod(shape_of(opcode))
     if known.shape[0] and asked:

@@ -1,4 +1,4 @@
-"""A recorded trace joined to machine code: the nodes a warp went through, and the event of each of their anchors."""
+"""Joins a recorded trace to machine code: the nodes that the warp executed, and the event of each anchor."""
 
 from dataclasses import dataclass
 
@@ -15,37 +15,37 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# tokens that code may have been moved by
+# tokens over which code may have been moved
 _REACH = 96
-# states a trace may take before it is given up
+# states of the search after which a trace is given up
 _MOST_STATES = 40_000_000
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Of a trace: the row of each token, its event counted from the trace's first (-1: none), its step likewise, and
-    whether fewer lanes than the warp has ran it.
+    """The tokens of a trace: the row of each, its event counted from the trace's first (-1: none), its step, and
+    whether fewer lanes than the warp has were active.
     """
 
     row: Ints
     event: Ints
     step: Ints
     partial: Flags
-    # steps of the trace, and events of it without an anchor
+    # number of steps of the trace, and of its events without an anchor
     steps: int
     unanchored: int
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a trace went through machine code."""
+    """The path of a trace through machine code."""
 
-    # nodes in order, and the token at which each begins
+    # nodes in order, and the first token of each
     nodes: Ints
     first_token: Longs
-    # by anchor of each node in order: its token, -1 where it has none
+    # for each anchor along the nodes: its token, -1 if it has none
     token_of: Ints
-    # whether each token has an anchor
+    # for each token, whether it has an anchor
     taken: Flags
     cost: int
 
@@ -56,7 +56,7 @@ def tokens_of(traces: Traces, events: Events, trace: int, anchors: Anchors) -> T
     bounds = traces.first_event[first : last + 1]
     rows = events.instruction[bounds[0] : bounds[-1]]
     step_of_event = np.repeat(np.arange(last - first), np.diff(bounds))
-    # what a multicast brings to further CTAs is no instruction of its own
+    # copies of a multicast to further CTAs have events, but no instruction of their own
     further = events.kind[bounds[0] : bounds[-1]] == int(Kind.BULK_MULTICAST)
     anchored = anchors.anchored[rows] & ~further
     which = np.flatnonzero(anchored)
@@ -77,13 +77,13 @@ def tokens_of(traces: Traces, events: Events, trace: int, anchors: Anchors) -> T
 
 
 class Joiner:
-    """Joins traces to the code of one kernel; what it needs of the code is laid out once."""
+    """Joins traces to the code of one kernel; the arrays that depend on the code alone are made once."""
 
     def __init__(self, flow: Flow, anchors: Anchors):
         nodes = flow.nodes
         self._anchors = anchors
         self._table = (anchors.start, anchors.row, anchors.must)
-        # a trifle for each instruction: the shortest of ways that explain the same is taken
+        # a small cost for each instruction, so that the shortest of equally good paths is taken
         self._node_cost = np.array([1 + (node.last - node.first) // 8 for node in nodes], np.int32)
         ways = [[(there, False) for there in n.following] + [(there, True) for there in n.parted] for n in nodes]
         flat = [way for one in ways for way in one]
@@ -101,7 +101,7 @@ class Joiner:
         self._splits = np.zeros(int(np.diff(anchors.start).max(initial=0)) + matching.BEYOND + 2, np.int64)
 
     def join(self, tokens: Tokens) -> Way | None:
-        """The way that fits the tokens best; None where the code has none from its beginning to an end."""
+        """The path that fits the tokens best; None if the code has no path from its entry to an exit."""
         found = self._search(tokens)
         if found is None:
             return None
@@ -137,7 +137,7 @@ class Joiner:
         return nodes[::-1].copy(), splits[::-1].copy(), skipped[::-1].copy(), int(end[0])
 
     def _moved(self, rows: Ints, nodes: Ints, first_token: Longs, counts: Ints, token_of: Ints, taken: Flags) -> None:
-        """Tokens that no anchor of their own node took go to one that is left nearby."""
+        """Match tokens that have no anchor in their own node with free anchors nearby."""
         if taken.all():
             return
         within = np.arange(len(token_of)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -152,7 +152,7 @@ class Joiner:
 
 
 def _chains(rows: Ints, count: int) -> tuple[Ints, Ints]:
-    """By row the first index where it stands, and by index the next one of the same row; -1: none."""
+    """By row the index of its first occurrence, and by index the next one of the same row; -1: none."""
     first, following = np.full(count, -1, np.int32), np.full(len(rows), -1, np.int32)
     order = np.argsort(rows, kind="stable").astype(np.int32)
     same = rows[order[:-1]] == rows[order[1:]]

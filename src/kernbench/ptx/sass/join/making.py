@@ -1,4 +1,4 @@
-"""Streams of a recording: by machine code where ptxas and nvdisasm are at hand, by an expansion of PTX elsewhere."""
+"""Streams of a recording: from machine code if ptxas and nvdisasm are available, else by an expansion of PTX."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,16 +21,16 @@ from kernbench.ptx.sass.tools import Code, NoMachineCodeError, machine_code
 Ints = NDArray[np.int32]
 
 EXPANSION = "expansion of PTX"
-# where there is machine code, and nothing of the recording was found in it
+# source if there is machine code, but no step of the recording was found in it
 UNJOINED = f"{EXPANSION}, with registers as ptxas gives them"
 _LOCAL = {Kind.LOCAL_LOAD, Kind.LOCAL_STORE}
 
 
 def streams_of(recording: LaunchRecording, arch: str = "", use_tools: bool = True) -> Streams:
-    """What the warps of a recorded launch issue on a GPU of `arch` (empty: the target that the module names).
+    """What the warps of a recorded launch issue on a GPU of `arch` (default: the module's target).
 
-    Where there is no machine code, or part of a trace does not fit it, the expansion of PTX stands in; `source`,
-    `joined` and `unjoined` of the result say where and why. `use_tools` False asks for the expansion alone.
+    Without machine code, or for steps that do not fit it, the expansion of PTX is used; `source`, `joined` and
+    `unjoined` of the result say where and why. `use_tools` False uses the expansion alone.
     """
     if not use_tools:
         return _expanded(recording, "machine code was not asked for")
@@ -58,7 +58,7 @@ def _expanded(recording: LaunchRecording, reason: str) -> Streams:
 
 
 class _Paths:
-    """Paths as they are found; traces that ran the same blocks and instructions share one."""
+    """Collects the paths of traces; traces with the same blocks and instructions share one."""
 
     def __init__(self, recording: LaunchRecording):
         self._recording = recording
@@ -69,7 +69,7 @@ class _Paths:
         self.lost = 0
 
     def distinct(self) -> list[int]:
-        """A trace of each way that was gone, in order; notes which traces go it."""
+        """One trace for each distinct path, in order; also records the path of each trace."""
         found = []
         for trace in range(len(self._recording.traces)):
             key = self._key(trace)
@@ -88,7 +88,7 @@ class _Paths:
         return b"|".join(part.tobytes() for part in parts)
 
     def add(self, trace: int, ops: Ints, events: Ints) -> None:
-        """The path of a trace; paths come in the order of `distinct`."""
+        """Add the path of a trace; must be called in the order of `distinct`."""
         self._ops.append(ops)
         self._events.append(events)
         first = self._recording.traces.start[trace]
@@ -106,7 +106,7 @@ class _Paths:
         source: str,
         joined: tuple[float, tuple[Unjoined, ...]],
     ) -> Streams:
-        """The streams; `sizes` are bytes of spills, of shared and of local memory."""
+        """The streams; `sizes` are bytes of spills, of shared memory and of local memory."""
         traces = self._recording.traces
         nothing = [np.zeros(0, np.int32)]
         return Streams(
@@ -130,14 +130,14 @@ class _Paths:
 
 @dataclass
 class _Counts:
-    """Steps that were joined and that were not, with the reasons."""
+    """Number of recorded steps, and of those not joined, by reason."""
 
     steps: int = 0
     unjoined: Counter[str] = field(default_factory=Counter)
 
 
 class _Joining:
-    """The traces of a recording joined to its machine code."""
+    """Joins the traces of a recording to its machine code."""
 
     def __init__(self, recording: LaunchRecording, code: Code):
         self._recording = recording
@@ -150,12 +150,12 @@ class _Joining:
         self._number = self._fill()
         self._first = np.array([self._number[node.first] for node in code.flow.nodes], np.int32)
         self._length = np.array([node.last - node.first for node in code.flow.nodes], np.int32)
-        # of whole traces, and of single steps
+        # expansions by `whole`: of grouped blocks for whole traces, of each block for single steps
         self._expansions: dict[bool, Expansion] = {}
         self._counts = _Counts()
 
     def streams(self) -> Streams:
-        """All of them."""
+        """The streams of all traces."""
         paths = _Paths(self._recording)
         for trace in paths.distinct():
             paths.add(trace, *self._path(trace))
@@ -174,7 +174,7 @@ class _Joining:
         )
 
     def _fill(self) -> Ints:
-        """Add the instructions that can be reached to the table; the number of each there."""
+        """Add all reachable instructions to the table; returns the number of each there."""
         code, labels = self._code.listing.instructions, self._code.listing.labels
         number = np.full(len(code), -1, np.int32)
         for node in self._code.flow.nodes:
@@ -196,12 +196,12 @@ class _Joining:
         return number
 
     def _line(self, line: int) -> int:
-        """The line of the original text for one of the text that was assembled."""
+        """The line of the original text, for a line of the text that was assembled."""
         origin = self._code.statements.origin
         return origin[line - 1] if 0 < line <= len(origin) else 0
 
     def _spills(self, op: int, row: int) -> bool:
-        """Whether an instruction accesses local memory on the compiler's account."""
+        """Whether an instruction accesses local memory that the PTX does not: a spill."""
         local = family(self._code.listing.instructions[op].opcode).pipe == Pipe.LOCAL
         return local and (row < 0 or Kind(int(self._recording.instructions.kind[row])) not in _LOCAL)
 
@@ -216,7 +216,7 @@ class _Joining:
         return self._with_expanded(trace, tokens, way, *self._written(tokens, way))
 
     def _written(self, tokens: Tokens, way: Way) -> tuple[Ints, Ints, Ints]:
-        """Instructions and events of a way, and where each of its nodes begins."""
+        """Instructions and events of a path, and the position of each of its nodes in them."""
         lengths = self._length[way.nodes]
         starts = np.cumsum(lengths) - lengths
         within = np.arange(int(lengths.sum())) - np.repeat(starts, lengths)
@@ -228,7 +228,7 @@ class _Joining:
         node = np.repeat(np.arange(len(way.nodes)), counts)
         held = np.flatnonzero(way.token_of >= 0)
         event = tokens.event[way.token_of[held]]
-        # each anchor has one machine instruction or more
+        # an anchor has one or more machine instructions
         many = np.diff(table.op_start)[anchor[held]]
         which = np.repeat(table.op_start[anchor[held]] - (np.cumsum(many) - many), many) + np.arange(many.sum())
         begins = np.repeat(node[held], many)
@@ -239,7 +239,7 @@ class _Joining:
     def _with_expanded(
         self, trace: int, tokens: Tokens, way: Way, ops: Ints, taken: Ints, starts: Ints
     ) -> tuple[Ints, Ints]:
-        """The way with the expansion of those steps none of whose tokens were found in it."""
+        """The path, with an expansion inserted for each step none of whose tokens has an anchor."""
         found = np.zeros(tokens.steps, bool)
         asked = np.zeros(tokens.steps, bool)
         asked[tokens.step] = True
@@ -251,7 +251,7 @@ class _Joining:
         traces, events = self._recording.traces, self._recording.events
         first = int(traces.start[trace])
         base = int(traces.first_event[first])
-        # behind the node that stands at the step's first token
+        # the expansion comes after the node that contains the step's first token
         token = np.searchsorted(tokens.step, missing)
         node = np.searchsorted(way.first_token, token, side="right")
         ends = np.append(starts, len(ops))

@@ -1,13 +1,12 @@
-"""The way through machine code that fits a trace best: a shortest path over (node, tokens explained), compiled.
+"""The path through machine code that fits a trace best: a shortest path over (node, explained tokens), compiled.
 
-A state is a warp that enters a node with the first t tokens of its trace explained. The node explains the next c of
-them; every anchor without a token costs, as does every token without an anchor, little where a predicate may have kept
-the anchor from acting. Each node costs a trifle more, so that of ways that explain the same the shortest is taken: a
-slow path of a division, which leaves no trace in PTX, is not. States that cost much more than the best one that
-explains as much are dropped; a trace that does not fit is still matched as well as can be, and nothing is searched
-twice.
+A state is a warp that enters a node when the first t tokens of its trace are explained. The node explains the next c
+of them; every anchor without a token costs, and every token without an anchor, less if the anchor is predicated. Each
+node costs a little more, so that the shortest of equally good paths is taken: the slow path of a division, for
+instance, leaves no trace in PTX and is not taken. States that cost much more than the best one with as many tokens are
+dropped, so that a trace that does not fit is matched approximately in bounded time.
 
-Costs are integers: the same trace takes the same way on every machine.
+Costs are integers: the same trace takes the same path on every machine.
 """
 
 import numpy as np
@@ -20,24 +19,24 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# weight of an event, of a step, of a step that only a comparison or address arithmetic stands for, of an event whose
-# code left its loop: the cost of a token without an anchor, or of an anchor without a token
+# cost of a token without an anchor, or of an anchor without a token: for an event, a step, a step represented by a
+# mere comparison or address arithmetic, and an event whose code was hoisted
 EVENT, STEP, LOOSE, HOISTED = 1000, 500, 100, 20
-# of an anchor that its predicate kept from acting; of lanes that part, where steps with fewer lanes than the warp has
-# say that they may have, and where none does
+# cost of a predicated anchor without a token; of divergence, where steps with fewer active lanes suggest it, and
+# where none do
 NOT_TAKEN, PARTED, TOGETHER = 20, 50, 3 * EVENT
-# a state that costs this much more than the best with as many tokens is dropped
+# a state that costs this much more than the best one with as many tokens is dropped
 BEAM = 6 * EVENT
-# ways to split tokens at a node that are followed, what they may cost beyond the best, and tokens beyond its anchors
-# that a node may explain
+# number of splits of tokens that are followed at a node, what they may cost beyond the best one, and tokens that a
+# node may explain beyond its anchors
 _SPLITS, _WORSE, BEYOND = 6, 2 * EVENT, 4
-# states of one t that are followed
+# number of states with the same t that are followed
 _WIDE = 96
 OVERFLOW, NO_WAY = -1, -2
 # columns of a state
 _NODE, _PARENT, _SPLIT, _NEXT, _DONE = range(5)
 STATE_COLUMNS = 5
-# how a state came from its parent: without running the node, a token is passed over
+# in the column _SPLIT: the state follows its parent by skipping a token, without executing the node
 SKIPPED = -1
 
 
@@ -51,13 +50,14 @@ def match(
     room: tuple[Ints, Longs, Ints, Ints, Ints, Longs],
     end: Longs,
 ) -> int:
-    """Find the best way; the number of states, or OVERFLOW where the room did not suffice.
+    """Find the best path; returns the number of states, or OVERFLOW if the room did not suffice.
 
-    `tokens` are rows, `weight` the cost of one by row. Node n has the anchors `start[n]` to `start[n + 1]`, of a row
-    each, which must act or may; and the edges `edges[0][n]` to `edges[0][n + 1]`: where to (negative: the end) and
-    whether lanes part there, at a cost by the number of tokens explained. `room` holds states, their costs, the first
-    state by number of tokens, anchors left by row (that must act, that may), and costs by split. `end` gets the cost
-    of the way, its last state (NO_WAY: none leads to an end) and how many tokens the last node explains.
+    `tokens` are rows, `weight` is the cost of a token by row. Node n has the anchors `start[n]` to `start[n + 1]`, each
+    with a row and whether it must act; and the edges `edges[0][n]` to `edges[0][n + 1]`: the successor (negative: the
+    end) and whether lanes diverge there, at a cost by the number of explained tokens. `room` holds states, their costs,
+    the first state by number of tokens, free anchors by row (that must act, that may), and costs by split. `end`
+    receives the cost of the path, its last state (NO_WAY: there is none) and the number of tokens that the last node
+    explains.
     """
     state, cost, head, have_must, have_may, costs = room
     total = len(tokens)
@@ -96,7 +96,7 @@ def _follow(
     costs: Longs,
     end: Longs,
 ) -> int:
-    """Go on from a state by each edge of its node, for the cheapest splits; the number of states."""
+    """Follow each edge of a state's node, for the cheapest splits; returns the number of states."""
     t, now, total = at
     edge_start, edge_to, edge_parts, part_cost = edges
     node = state[now, _NODE]
@@ -121,7 +121,7 @@ def _follow(
 def _put(
     state: Ints, cost: Longs, head: Ints, count: int, node: int, t: int, price: int, parent: int, split: int
 ) -> int:
-    """Note a way to a state, if it is the cheapest so far; the number of states, or OVERFLOW."""
+    """Add a state or lower its cost; returns the number of states, or OVERFLOW."""
     if count < 0:
         return OVERFLOW
     at = head[t]
@@ -147,7 +147,7 @@ def _put(
 
 @part
 def _cheapest(state: Ints, cost: Longs, at: int) -> int:
-    """The cheapest state of a list that was not followed yet; of equal ones the first node."""
+    """The cheapest state of a list that was not followed yet; among equal ones that of the lowest node."""
     found = -1
     while at >= 0:
         if state[at, _DONE] == 0 and (
@@ -169,7 +169,7 @@ def _split_costs(
     have_may: Ints,
     costs: Longs,
 ) -> int:
-    """Costs of explaining the next 0, 1, ... tokens by the anchors of a node; how many there are."""
+    """Costs of explaining the next 0, 1, ... tokens by the anchors of a node; returns their number."""
     start, row, must = anchors
     first, last = start[node], start[node + 1]
     price = np.int64(0)
@@ -203,7 +203,7 @@ def _split_costs(
 
 @part
 def _least_split(costs: Longs) -> int:
-    """The cheapest split that was not taken yet (those are negative), the shortest of equal ones; -1: none is left."""
+    """The cheapest unused split (used ones are negative), the shortest of equal ones; -1 if there is none."""
     found = -1
     for c in range(len(costs)):
         if costs[c] >= 0 and (found < 0 or costs[c] < costs[found]):
@@ -213,9 +213,9 @@ def _least_split(costs: Longs) -> int:
 
 @native_loop
 def way(state: Ints, last: int, split: int, nodes: Ints, splits: Ints, skipped: Ints) -> int:
-    """Write the way to a state, last node first: nodes, tokens each explains, tokens passed over before it; its length.
+    """Write the path to a state, last node first: nodes, tokens explained by each, tokens skipped before it.
 
-    With arrays of no length it only counts.
+    Returns its length; with empty arrays it only counts.
     """
     at = last
     keep = len(nodes) > 0
@@ -250,10 +250,11 @@ def pair(
     token_of: Ints,
     taken: Flags,
 ) -> int:
-    """Give each anchor on a way its token, -1 where none is left; how many got one.
+    """Assign tokens to the anchors of a path, -1 if none is left; returns the number assigned.
 
-    Node i of the way explains `splits[i]` tokens from `first_token[i]` on; its anchors are those from
-    `first_anchor[i]` on. Those that must act come first. `queue` holds, by row, the next anchors that must and may.
+    Node i of the path explains `splits[i]` tokens from `first_token[i]` on; its anchors are those from
+    `first_anchor[i]` on. Anchors that must act are preferred. `queue` holds, by row, the next anchors that must and
+    may.
     """
     next_must, next_may = queue
     start, row, must = anchors
@@ -277,9 +278,9 @@ def pair(
 
 @part
 def _next_anchor(row: Ints, must: Flags, wanted: bool, token: int, following: Ints, first: int, last: int) -> int:
-    """The next anchor of a row in a node that must act, or may; -1: none is left."""
+    """The next anchor of a row in a node that must act, or may; -1 if none is left."""
     at = following[token]
-    # what an earlier node left
+    # the entry was left by an earlier node
     if at < first or at > last:
         return -1
     while at < last and (row[at] != token or must[at] != wanted):
@@ -298,10 +299,10 @@ def pair_moved(
     token_of: Ints,
     taken: Flags,
 ) -> int:
-    """Give tokens that are left to anchors of their row that are left nearby: code moved from one node to another.
+    """Assign remaining tokens to free anchors of their row nearby: code was moved from one node to another.
 
-    `near[k]` is the token where the way stands at anchor k. `waiting` by row is the first anchor
-    that is left, `following` by anchor the next one of its row.
+    `near[k]` is the token at which the path reaches anchor k. `waiting` is, by row, the first free anchor, `following`,
+    by anchor, the next free one of its row.
     """
     found = 0
     for t in range(len(tokens)):

@@ -1,8 +1,8 @@
-"""Which PTX instruction a machine instruction comes from: by the line beside it, or by its order where it has none.
+"""The PTX instruction of each machine instruction: by its line, or by order if it has none.
 
 nvdisasm shows a line until the next one, so an instruction without a line seems to have that of the one before. ptxas
-gives no line to products of warpgroups, nor to copies of waits that it made itself. Those are found by order: products
-follow each other as in PTX from one fence to the next, and a wait comes from the next one of the text.
+gives no line to wgmma products, nor to copies of waits that it makes. These are found by order: products follow each
+other as in PTX from one fence to the next, and a wait belongs to the next one of the text.
 """
 
 from bisect import bisect_left
@@ -21,11 +21,11 @@ from kernbench.ptx.sass.streams import Pipe
 
 Ints = NDArray[np.int32]
 
-# PTX instructions between the line that an instruction seems to have and the one that it comes from
+# most PTX instructions between an instruction's apparent line and its true one
 _NEAR = 64
-# units whose instructions stay in order
+# pipes whose instructions are not reordered
 _IN_ORDER = {Pipe.MBARRIER, Pipe.BULK, Pipe.TCGEN05, Pipe.BARRIER, Pipe.FENCE}
-# what operations on mbarriers are, by the first modifier
+# operations on mbarriers, by the first modifier of SYNCS
 _MBARRIER = {
     "PHASECHK": (Kind.MBARRIER_WAIT,),
     "EXCH": (Kind.MBARRIER_INIT,),
@@ -44,7 +44,7 @@ def kinds_of(one: Instruction) -> tuple[Kind, ...]:
 
 
 def origins(listing: Listing, flow: Flow, instructions: Instructions, lines: dict[int, int]) -> Ints:
-    """For each machine instruction its row in the recording, -1 where none is known."""
+    """The row of each machine instruction in the recording, -1 if unknown."""
     code = listing.instructions
     rows = np.array([lines.get(one.line, -1) for one in code], np.int32)
     used = np.zeros(len(code), bool)
@@ -57,7 +57,7 @@ def origins(listing: Listing, flow: Flow, instructions: Instructions, lines: dic
 
 
 class _Finder:
-    """Rows of events by kind, and how far the products of the code have come."""
+    """Rows of events by kind, and the next wgmma product in order."""
 
     def __init__(self, instructions: Instructions):
         self._kind = instructions.kind
@@ -66,7 +66,7 @@ class _Finder:
         self._next_product = 0
 
     def row(self, one: Instruction, row: int) -> int:
-        """The row of an instruction that seems to be of `row`."""
+        """The row of an instruction whose line indicates `row`."""
         pipe = family(one.opcode).pipe
         if pipe == Pipe.WGMMA:
             return self._product(one)
@@ -82,7 +82,7 @@ class _Finder:
         return found if 0 <= found <= row + _NEAR else row
 
     def _product(self, one: Instruction) -> int:
-        """The next product of the text, from the last fence on, that has the shape of this one."""
+        """The next product of the text of the same shape, counted from the last fence."""
         products, shape = self._by_kind[Kind.WGMMA], facts(one.name).shape
         for turn in range(len(products)):
             index = (self._next_product + turn) % len(products)
