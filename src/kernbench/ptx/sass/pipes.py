@@ -19,8 +19,16 @@ class Family(NamedTuple):
     kinds: tuple[Kind, ...] = ()
 
 
-_LOADS = (Kind.GLOBAL_LOAD, Kind.SHARED_LOAD, Kind.LOCAL_LOAD, Kind.CLUSTER_LOAD)
-_STORES = (Kind.GLOBAL_STORE, Kind.SHARED_STORE, Kind.LOCAL_STORE, Kind.CLUSTER_STORE, Kind.REMOTE_STORE)
+# the matrix kinds are those of wmma fragments, most of which are moved by plain loads and stores
+_LOADS = (Kind.GLOBAL_LOAD, Kind.SHARED_LOAD, Kind.LOCAL_LOAD, Kind.CLUSTER_LOAD, Kind.MATRIX_LOAD)
+_STORES = (
+    Kind.GLOBAL_STORE,
+    Kind.SHARED_STORE,
+    Kind.LOCAL_STORE,
+    Kind.CLUSTER_STORE,
+    Kind.REMOTE_STORE,
+    Kind.MATRIX_STORE,
+)
 _ATOMICS = (Kind.GLOBAL_ATOMIC, Kind.GLOBAL_REDUCTION, Kind.SHARED_ATOMIC, Kind.CLUSTER_ATOMIC, Kind.REMOTE_STORE)
 _MBARRIER = (
     Kind.MBARRIER_INIT,

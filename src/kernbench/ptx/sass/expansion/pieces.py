@@ -11,7 +11,7 @@ from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import Instructions
 from kernbench.ptx.sass.expansion.table import sequence
 from kernbench.ptx.sass.pipes import family
-from kernbench.ptx.sass.ptx_names import bytes_of, product_name
+from kernbench.ptx.sass.ptx_names import bytes_of, fragment_names, product_names
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Address, Function, Instruction, Name, Operand, Vector
 from kernbench.ptx.text.parser import parse
@@ -120,7 +120,7 @@ def _pieces(
     row: int, opcode: str, kind: Kind, parsed: Instruction | None, reads: frozenset[str], writes: frozenset[str]
 ) -> list[Piece]:
     """The machine instructions of a row, each of which depends on the one before it."""
-    names = _names(opcode, parsed)
+    names = machine_names(opcode, parsed)
     guard = parsed.guard.register if parsed is not None and parsed.guard is not None else ""
     found: list[Piece] = []
     # the parts of one wide access are independent; the instructions of a sequence are not
@@ -138,14 +138,17 @@ def _pieces(
     return found
 
 
-def _names(opcode: str, parsed: Instruction | None) -> list[str]:
+def machine_names(opcode: str, parsed: Instruction | None) -> list[str]:
+    """The names of the machine instructions of an opcode; predicated ones have `@` before their name."""
     key = opcode
     if parsed is not None and effects_of(parsed).law == "copy":
         key = opcode + _kind_of_move(parsed)
     names: list[str] = []
     for name in sequence(key):
         if "{mma}" in name:
-            names.append(product_name(opcode))
+            names += product_names(opcode)
+        elif "{fragment}" in name:
+            names += fragment_names(opcode)
         elif "{size}" in name:
             size = bytes_of(opcode) or 4
             names += [name.replace("{size}", _SIZES.get(size, ".128"))] * max(1, size // _WIDEST)
