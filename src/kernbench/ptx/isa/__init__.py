@@ -1,8 +1,8 @@
-"""The one ISA table: which instructions there are, what they take, and under which key their meaning is kept.
+"""The ISA table: which instructions exist, their modifiers and operands, and the name of what each does.
 
-`resolve(instruction)` sees an instruction through its row. Slot names are the same in all rows: `type` (and `dtype`,
-`atype`, `btype`, `ctype` where there are several), `rnd`, `ftz`, `sat`, `cmp`, `bool`, `space`, `sem`, `scope`, `vec`,
-`op`, `mode`, `part`, `shape`, and `hint` for an L2 cache policy.
+`resolve(instruction)` finds an instruction's row. Slot names are the same in all rows: `type` (and `dtype`, `atype`,
+`btype`, `ctype` if there are several), `rnd`, `ftz`, `sat`, `cmp`, `bool`, `space`, `sem`, `scope`, `vec`, `op`,
+`mode`, `part`, `shape`, and `hint` for an L2 cache policy.
 """
 
 from kernbench.ptx.isa.forms.form import Form, OperandRule, Resolved, Slot

@@ -1,4 +1,4 @@
-"""Which names an instruction writes and reads, by the roles that the table gives its operands."""
+"""The names that an instruction writes and reads, by the roles of its operands in the table."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from kernbench.ptx.text.walking import names_in
 
 @dataclass(frozen=True)
 class Operands:
-    """The names that an instruction writes and reads; addresses are read."""
+    """The names that an instruction writes and reads; registers in addresses are read."""
 
     written: tuple[str, ...]
     read: tuple[str, ...]
 
 
 def operands_of(instruction: Instruction, resolved: Resolved) -> Operands:
-    """By the roles that the ISA table gives its operands."""
+    """The names that an instruction writes and reads."""
     written: list[str] = []
     read: list[str] = [instruction.guard.register] if instruction.guard is not None else []
     for operand, rule in zip(instruction.operands, resolved.rules, strict=True):
@@ -31,7 +31,7 @@ def operands_of(instruction: Instruction, resolved: Resolved) -> Operands:
 
 
 def resolved_of(instruction: Instruction) -> Resolved | None:
-    """The form of an instruction; None for those that the table lacks."""
+    """The resolved instruction; None if it is not in the table."""
     try:
         return resolve(instruction)
     except PtxError:

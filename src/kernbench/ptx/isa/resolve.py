@@ -1,7 +1,7 @@
-"""Find an instruction's form in the table.
+"""Finds an instruction's form in the table.
 
-Modifiers are taken in any order, as ptxas takes them: each goes to the first free slot that knows it. Only types,
-layouts and the two ends of a copy keep their order among themselves.
+Modifiers may be in any order, as for ptxas: each is assigned to the first free slot that accepts it. Only types,
+layouts and the two ends of a copy must be in the order of the form.
 """
 
 import re
@@ -41,7 +41,7 @@ _CODES: dict[type, str] = {
     Address: "addr",
     Group: "args",
 }
-# what may stand where a shape is asked for; "vec" and "tensor" are looked at separately
+# operand kinds that each shape accepts; "vec" and "tensor" are handled separately
 _ALLOWED: dict[str, frozenset[str]] = {
     "reg": frozenset(("name",)),
     "reg1": frozenset(("name", "vec1")),
@@ -58,12 +58,12 @@ _ALLOWED: dict[str, frozenset[str]] = {
 }
 
 
-# instructions of textures and surfaces: read and printed, but not looked into
+# instructions of textures and surfaces: parsed and printed, but not supported
 TEXTURES = frozenset(("tex", "tld4", "txq", "suq", "suld", "sust", "sured", "istypep"))
 
 
 def resolve(instruction: Instruction) -> Resolved:
-    """The instruction's form, modifiers by slot, and a rule and type for each operand; raises `PtxError`."""
+    """The instruction's form, modifiers by slot, and rule and type of each operand; raises `PtxError`."""
     shapes = tuple([shape_of(operand) for operand in instruction.operands])
     found = _resolve(instruction.opcode, instruction.modifiers, shapes)
     if isinstance(found, str):
@@ -74,7 +74,7 @@ def resolve(instruction: Instruction) -> Resolved:
 
 
 def shape_of(operand: Operand) -> str:
-    """What kind of operand this is: "name", "number", "vec4", "addr", "tensor", "pair", ..."""
+    """The kind of an operand: "name", "number", "vec4", "addr", "tensor", "pair", ..."""
     if type(operand) is Vector:
         return f"vec{len(operand.items)}"
     if type(operand) is Address and operand.more:
@@ -84,7 +84,7 @@ def shape_of(operand: Operand) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _resolve(opcode: str, modifiers: tuple[str, ...], shapes: tuple[str, ...]) -> Resolved | str:
-    """The resolved form, or the message that says why there is none."""
+    """The resolved form, or an error message."""
     candidates = forms_of(opcode)
     if opcode in TEXTURES:
         return f"{opcode}: textures and surfaces are not supported; read through a pointer with ld.global"
@@ -101,13 +101,13 @@ def _resolve(opcode: str, modifiers: tuple[str, ...], shapes: tuple[str, ...]) -
 
 
 def slot_modifiers(form: Form, modifiers: Sequence[str]) -> dict[str, str] | None:
-    """Slot name -> modifier, or None where a modifier has no place or a required slot stays empty."""
+    """Slot name -> modifier; None if a modifier has no slot or a required slot stays empty."""
     mods, left = _fill(form, modifiers)
     return mods if not left and all(slot.name in mods or not slot.required for slot in form.slots) else None
 
 
 def _fill(form: Form, modifiers: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Slot name -> modifier, and the modifiers that found no slot."""
+    """Slot name -> modifier, and the modifiers for which there was no slot."""
     mods: dict[str, str] = {}
     left = []
     last = -1
@@ -124,9 +124,9 @@ def _fill(form: Form, modifiers: Sequence[str]) -> tuple[dict[str, str], list[st
 
 
 def filled(form: Form, mods: dict[str, str], braced: bool = False) -> tuple[OperandRule, ...]:
-    """The form's operand rules with slots filled in, without those that no slot brings.
+    """The form's operand rules with slots filled in, without those that need an absent slot.
 
-    Where a vector's slot is empty there is one register, which may stand in braces: `ld.b32 {%r1}, [%rd1]`.
+    If a vector's slot is empty there is one register, which may be in braces: `ld.b32 {%r1}, [%rd1]`.
     """
     key = (id(form), *mods.items(), braced)
     known = _FILLED.get(key)
@@ -135,7 +135,7 @@ def filled(form: Form, mods: dict[str, str], braced: bool = False) -> tuple[Oper
     return known[1]
 
 
-# rules with certain modifiers, which builders ask for with each instruction; the form is held, as its identity is used
+# cache of filled rules; the form is held because its id is part of the key
 _FILLED: dict[tuple[object, ...], tuple[Form, tuple[OperandRule, ...]]] = {}
 
 
@@ -177,7 +177,7 @@ def _shape(rule: OperandRule, mods: dict[str, str], braced: bool) -> str:
 
 
 def _length(name: str, mods: dict[str, str]) -> int | None:
-    """The number in slot `name` (`v4`, `x16`), the n of slot `shape`, or None where the slot is empty."""
+    """The number in slot `name` (`v4`, `x16`), or the n of slot `shape`; None if the slot is empty."""
     if name == "n":
         return int(mods["shape"].split("n")[1].split("k")[0])
     modifier = mods.get(name)
@@ -185,7 +185,7 @@ def _length(name: str, mods: dict[str, str]) -> int | None:
 
 
 def _match(rules: tuple[OperandRule, ...], shapes: tuple[str, ...]) -> tuple[OperandRule, ...] | None:
-    """One rule per operand, skipping optional rules where needed."""
+    """The rule of each operand, skipping optional rules as needed; None if they do not match."""
     if not rules:
         return None if shapes else ()
     first, rest = rules[0], rules[1:]
@@ -197,11 +197,11 @@ def _match(rules: tuple[OperandRule, ...], shapes: tuple[str, ...]) -> tuple[Ope
 
 
 def fits(rule: OperandRule, shape: str) -> bool:
-    """May an operand of this shape stand where the rule is?"""
+    """Whether the rule accepts an operand of this shape."""
     if rule.shape == "pair":
         return shape == "pair" or (shape == "name" and rule.second is not None and rule.second.optional)
     if rule.shape == "vec{any}" and rule.optional:
-        # a lone register there is the operand behind it
+        # a single register there is the next operand
         return shape.startswith("vec")
     if rule.shape.startswith("vec"):
         return shape == rule.shape or shape == "name" or (rule.shape == "vec{any}" and shape.startswith("vec"))
@@ -209,7 +209,7 @@ def fits(rule: OperandRule, shape: str) -> bool:
 
 
 def _modifier_message(opcode: str, modifiers: tuple[str, ...], forms: Sequence[Form]) -> str:
-    """Names the first modifier that no form takes, or what is missing in the nearest form."""
+    """The message for the first modifier that no form accepts, or for what the nearest form requires."""
     best, left = max(((form, _fill(form, modifiers)[1]) for form in forms), key=lambda pair: -len(pair[1]))
     name = ".".join((opcode, *modifiers))
     known = {choice for form in forms for slot in form.slots for choice in slot.choices}

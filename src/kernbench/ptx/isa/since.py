@@ -1,4 +1,4 @@
-"""Where an instruction exists: its row's version and target, and those of its modifiers that came later."""
+"""The version and target from which on an instruction exists, from its row and its modifiers."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ class Since(NamedTuple):
     sm: int
 
 
-# modifiers that are younger than the rows that take them
+# modifiers that are newer than rows that accept them
 _MODIFIERS = {
     "shared::cta": Since((7, 8), 10),
     "shared::cluster": Since((7, 8), 90),
@@ -38,7 +38,7 @@ _MODIFIERS = {
     "block16": Since((8, 8), 100),
     "block32": Since((8, 8), 100),
 }
-# the same for one instruction only
+# the same for a single opcode
 _OF_INSTRUCTION = {
     ("bar", "cta"): Since((7, 8), 10),
     ("barrier", "cta"): Since((7, 8), 10),
@@ -49,14 +49,15 @@ _OF_INSTRUCTION = {
     ("cvta", "param"): Since((7, 7), 70),
     ("isspacep", "param"): Since((7, 7), 70),
 }
-# (meaning, operand) where a predicate stands in place of a value
+# (meaning, operand): a predicate there is newer than the row
 _PREDICATES = {("cp.async", "src_size"): Since((7, 5), 80)}
 _TARGET = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
 
 
 def since(resolved: Resolved, predicates: Iterable[str] = ()) -> Since:
-    """The least version and target number that have this instruction with these modifiers, and with predicates at
-    operands of these names, which could be values.
+    """The least version and target number for an instruction with these modifiers.
+
+    `predicates` are names of operands that are predicates, where a value is also allowed.
     """
     form = resolved.form
     found = Since(form.version, form.sm)
@@ -68,7 +69,7 @@ def since(resolved: Resolved, predicates: Iterable[str] = ()) -> Since:
 
 
 def has_target(form: Form, least: int, target: str) -> bool:
-    """Does a target such as "sm_90a" have the form? Names that are no targets have everything."""
+    """Whether a target such as "sm_90a" has the form; True for names that are no targets."""
     match = _TARGET.fullmatch(target)
     if match is None:
         return True
@@ -79,7 +80,7 @@ def has_target(form: Form, least: int, target: str) -> bool:
 
 
 def targets(form: Form) -> str:
-    """The targets that have the form, in words."""
+    """The targets that have the form, as text."""
     if form.family in ("", "a"):
         return f"sm_{form.sm}{form.family}+"
     return " or ".join(f"sm_{name}" for name in form.family.split("|"))

@@ -1,11 +1,11 @@
-"""Special registers: name, type, and where they exist."""
+"""Special registers: name, type, and since when they exist."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialRegister:
-    """One special register; `components` are the letters of a vector one."""
+    """A special register; `components` are the letters of a vector's components."""
 
     name: str
     type: str

@@ -1,4 +1,4 @@
-"""The table: every form of every group, by opcode, and what the instructions of each meaning do."""
+"""The ISA table: all forms by opcode, and effects by meaning."""
 
 from kernbench.ptx.isa.forms.effects import Effects, Flow
 from kernbench.ptx.isa.forms.form import Form
@@ -26,11 +26,11 @@ EFFECTS = _by_meaning()
 
 
 def forms_of(opcode: str) -> tuple[Form, ...]:
-    """The forms of an opcode; none for an unknown one."""
+    """The forms of an opcode; none if it is unknown."""
     return FORMS.get(opcode, ())
 
 
 def flow_of(opcode: str) -> Flow:
-    """Where an instruction leads, by its opcode alone: all forms of one that leads anywhere agree; "" for the rest."""
+    """The control flow of an opcode, which all its forms share; "" for instructions without."""
     forms = forms_of(opcode)
     return forms[0].effects.flow if forms else ""

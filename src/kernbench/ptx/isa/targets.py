@@ -1,11 +1,11 @@
-"""Versions of PTX and targets of its assembler: which exist, and since when."""
+"""Versions and targets of PTX: which exist, and since when."""
 
 import re
 
-# every version an assembler has taken, as major -> its last minor; some numbers in between were never given out
+# major version -> its last minor; some in between were never released
 _LAST_MINOR = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8, 9: 0}
 NEWEST = (9, 0)
-# target -> the first version that knows it
+# target -> the first version that has it
 TARGETS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("sm_10", "sm_11"), (1, 0)),
     **dict.fromkeys(("sm_12", "sm_13"), (1, 2)),
@@ -34,24 +34,24 @@ TARGETS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("sm_121", "sm_121a", "sm_121f"), (8, 8)),
     **dict.fromkeys(("sm_110", "sm_110a", "sm_110f"), (9, 0)),
 }
-# families: targets with an "f" run on each of these numbers from their own on, and have what the whole family has
+# family -> its members: code for a target with "f" runs on the members from its own number on
 FAMILIES: dict[str, tuple[int, ...]] = {"100f": (100, 103), "101f": (101,), "110f": (110,), "120f": (120, 121)}
-# words that may follow a target
+# options that may follow a target
 OPTIONS = ("debug", "texmode_unified", "texmode_independent", "map_f64_to_f32")
 
 
 def known_version(version: tuple[int, int]) -> bool:
-    """Whether this version exists, or may: minor versions above the newest are taken to be the newest and more."""
+    """Whether a version exists; minor versions above the newest are accepted, too."""
     major, minor = version
     return minor <= _LAST_MINOR.get(major, -1) or major == NEWEST[0]
 
 
 def known_versions() -> str:
-    """The versions that exist, in words."""
+    """The existing versions, as text."""
     return ", ".join(f"{major}.0 to {major}.{last}" if last else f"{major}.0" for major, last in _LAST_MINOR.items())
 
 
 def target_number(target: str) -> int:
-    """90 of "sm_90a"; 0 for what is no target."""
+    """90 for "sm_90a"; 0 for names that are no targets."""
     match = re.fullmatch(r"(?:sm|compute)_(\d{1,6})[af]?", target)
     return int(match[1]) if match else 0

@@ -1,4 +1,4 @@
-"""Immediate operands whose value an assembler checks: which values each takes."""
+"""Immediate operands of which only some values are allowed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from kernbench.ptx.isa.forms.form import Resolved
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A set of integers, and the words for it."""
+    """A set of integers, and its description."""
 
     words: str
     holds: Callable[[int], bool]
@@ -44,7 +44,7 @@ _BIT_POSITION = _between(0, 255)
 _FLAG = _one_of(0, 1)
 _SIGN = _one_of(-1, 1)
 _SIXTEEN = Values("a multiple of 16 bytes", lambda value: value >= 0 and not value % 16)
-# (meaning, operand) -> what it takes
+# (meaning, operand) -> allowed values
 _TAKEN: dict[tuple[str, str], Values] = {
     ("alloca", "alignment"): _power(1, 1 << 23),
     ("bar", "id"): _BARRIER,
@@ -76,7 +76,7 @@ _TAKEN: dict[tuple[str, str], Values] = {
     **{("wgmma", name): _FLAG for name in ("trans_a", "trans_b")},
     ("wgmma.wait", "n"): _whole(0, "a number of groups"),
 }
-# the same where the meaning is shared by instructions that differ: (opcode, operand)
+# (opcode, operand) -> allowed values, where instructions with the same meaning differ
 _OF_INSTRUCTION: dict[tuple[str, str], Values] = {
     ("applypriority", "size"): _one_of(128),
     ("pmevent", "a"): _between(0, 15),
@@ -85,7 +85,7 @@ _OF_INSTRUCTION: dict[tuple[str, str], Values] = {
 
 
 def _arrivals(resolved: Resolved) -> Values | None:
-    """bar.arrive names how many threads come."""
+    """bar.arrive: the number of threads that arrive."""
     counted = Values("a positive multiple of the warp's 32 threads", lambda value: value > 0 and not value % 32)
     return counted if resolved.mods.get("mode") == "arrive" else None
 
@@ -103,7 +103,7 @@ def _whole_lines(resolved: Resolved) -> Values | None:
 
 
 def _sparse(resolved: Resolved) -> Values | None:
-    """Which lanes of four hold the metadata: one of them, one of two pairs, or all four."""
+    """The lanes of four that hold the metadata: one of them, one of two pairs, or all four."""
     mods = resolved.mods
     if resolved.form.opcode == "wgmma":
         return _one_of(0, 1) if mods["atype"] in ("f16", "bf16", "tf32") else _one_of(0)
@@ -111,7 +111,7 @@ def _sparse(resolved: Resolved) -> Values | None:
     return _one_of(*_SELECTORS[k // _CHUNKS.get(mods["atype"], 4)])
 
 
-# elements of A that share four bits of metadata, where they are not four; chunks of a row -> selectors
+# elements of A that share four bits of metadata, if not four; chunks of a row -> allowed selectors
 _CHUNKS = {"tf32": 2, "u4": 8, "s4": 8}
 _SELECTORS: dict[int, tuple[int, ...]] = {4: (0, 1, 2, 3), 8: (0, 1), 16: (0,)}
 
@@ -121,9 +121,9 @@ def _field(resolved: Resolved) -> Values | None:
     return None if last is None else _between(0, last)
 
 
-# fields of a tensor map that are one choice of several -> the last one
+# fields of a tensor map that are an enumeration -> the last value
 _LAST_OF_FIELD = {"elemtype": 15, "interleave_layout": 2, "swizzle_mode": 3, "swizzle_atomicity": 3, "fill_mode": 1}
-# where the modifiers decide, before the tables
+# allowed values that depend on modifiers; these take precedence over the tables
 _BY_MODIFIERS: dict[tuple[str, str], Callable[[Resolved], Values | None]] = {
     ("bar", "count"): _arrivals,
     ("cp.async", "size"): _whole_lines,
@@ -136,7 +136,7 @@ _BY_MODIFIERS: dict[tuple[str, str], Callable[[Resolved], Values | None]] = {
 
 
 def values_of(resolved: Resolved, operand: str) -> Values | None:
-    """What an immediate at this operand may be; None where any value will do."""
+    """The allowed values of an immediate operand; None if all are."""
     key = (resolved.meaning, operand)
     decided = _BY_MODIFIERS[key](resolved) if key in _BY_MODIFIERS else None
     return decided or _TAKEN.get(key) or _OF_INSTRUCTION.get((resolved.form.opcode, operand))

@@ -1,1 +1,1 @@
-"""What a row of the ISA table is, and the language in which it is written."""
+"""The rows of the ISA table as data, and the language in which they are written."""

@@ -1,8 +1,8 @@
-"""What instructions of one meaning do, as far as anybody asks: one frozen row for each meaning of the ISA table.
+"""Effects: the properties of all instructions with one meaning, as one frozen row of the ISA table.
 
-The files of rows say it beside the forms (`does("ld", Effects(access="load", ...))`), and each form carries the row of
-its meaning. Whoever wants to know what an instruction does asks this row and lists no instructions by name
-(`tests/ptx/isa/test_effects.py` looks for such lists). A default is what is safe to assume where nothing is said.
+The files of rows declare them beside the forms (`does("ld", Effects(access="load", ...))`), and each form carries the
+row of its meaning. Code that depends on what an instruction does uses this row instead of listing instructions by name
+(`tests/ptx/isa/test_effects.py` looks for such lists). Defaults are the conservative assumptions.
 """
 
 from dataclasses import dataclass
@@ -87,128 +87,127 @@ Event = Literal[
     "other",
     "slow path",
 ]
-# flows by which lanes go to where the text says, or end; the others are "indexed branch", "call" and "trap"
+# flows whose targets are in the text, or that end a thread; the others are "indexed branch", "call" and "trap"
 _JUMPS = frozenset(("branch", "return", "exit"))
 _ENDS = frozenset(("return", "exit"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What instructions of one meaning do."""
+    """The properties of instructions with one meaning."""
 
-    # results follow from registers and constants of the same lane, and nothing else happens
+    # a pure function of registers and constants of the same lane
     computes: bool = False
-    # where lanes go, if not on to the next instruction
+    # control flow, if it does not simply continue with the next instruction
     flow: Flow = ""
-    # lanes may part, wait or end here, so that a block of instructions ends behind it
+    # lanes may diverge, wait or exit here, so that a basic block ends after it
     ends_block: bool = False
-    # without any effect that a program can see: "nothing", or "time" that passes
+    # has no effect that a program can observe: "nothing", or only "time" that passes
     idle: Idle = ""
 
-    # each lane's own access to memory, from or to its registers: "load", "store", "atomic" (gives back the old value),
+    # each lane's own access to memory, from or to its registers: "load", "store", "atomic" (returns the old value),
     # "reduction", and of tensor memory "tensor load", "tensor store"
     access: Access = ""
-    # the operand that holds the value which an access moves
+    # the operand with the value that an access moves
     value: str = ""
-    # reads memory; writes memory (at `Decoding.store_space`, where that is known)
+    # reads memory; writes memory (at `Decoding.store_space`, if that is known)
     reads: bool = False
     writes: bool = False
-    # what its addresses name, if not plain memory: an "mbarrier", or "tensor memory"
+    # what its addresses refer to, if not plain memory: an "mbarrier", or "tensor memory"
     acts_on: ActsOn = ""
-    # asks whether a phase of an mbarrier has completed, and may be asked again
+    # tests whether a phase of an mbarrier has completed, perhaps repeatedly
     polls: bool = False
-    # threads meet there, of a warp, block or cluster
+    # threads of a warp, block or cluster synchronise there
     barrier: bool = False
-    # a fence of memory, whatever its scope
+    # a memory fence of any scope
     fences: bool = False
-    # may order the accesses of memory before it with those behind it; False where it is certain that it does not
+    # may order memory accesses before it with those after it; False only if it certainly does not
     orders: bool = True
-    # effects come later, by a unit that works beside the warp, or it orders such work: needs actors of their own
+    # has delayed effects, by a unit that works asynchronously, or orders such work: needs actors of its own
     asynchronous: bool = False
-    # may let a program observe in which order threads run
+    # may let a program observe the order in which threads run
     observes_order: bool = False
 
-    # whose state its effects follow from: "lane" (its registers, and memory), all lanes of a "warp" or "block", or ""
-    # where that cannot be said
+    # whose state determines its effects: that of its "lane" (registers, and memory), of all lanes of a "warp" or
+    # "block"; "" if unknown
     follows_from: Group = ""
-    # lanes of a warp give each other values, and no memory is ordered by it
+    # lanes of a warp exchange values, without ordering memory
     exchanges: bool = False
 
-    # results are made of the operands: undefined operands make them undefined, and a pointer among the operands may be
-    # in them; not so of what comes from memory, from other lanes or from a function
+    # results depend on operands: they are undefined if an operand is, and may contain a pointer operand; not so for
+    # values from memory, from other lanes or from a function
     forwards: bool = True
-    # where an undefined result may come from though all operands are defined: "memory", "rows" of matrices in memory,
-    # "tensor memory", "division"
+    # the source of undefined results if all operands are defined: "memory", "rows" of matrices in memory, "tensor
+    # memory", "division"
     undefined_from: Source = ""
-    # copies bytes of memory to memory, and with them whether they are defined
+    # copies bytes of memory, together with whether they are defined
     carries_undefined: bool = False
 
-    # the algebra that analyses know of its result; "sum" and "product" are of whole numbers,
-    # "address" one of another space, "shuffle" what another lane has in its first operand,
-    # "accumulate" the last operand and more, element by element
+    # algebraic law that analyses use; "sum" and "product" are of integers, "address" converts between address spaces,
+    # "shuffle" returns another lane's first operand, "accumulate" adds to the last operand, element by element
     law: Law = ""
-    # operands that a value is put together from, so that one defined part makes it defined
+    # operands that form the parts of a value, which is defined if one of them is
     parts: tuple[str, ...] = ()
-    # computes with numbers of the types that it names; moves, selections and masks take any bits for whole ones
+    # computes with numbers of its named types; moves, selections and masks treat any bits as integers
     arithmetic: bool = False
-    # takes bits apart or puts them together: its type says nothing of the numbers that the bits are
+    # takes bits apart or joins them: its type does not say what numbers the bits represent
     bitwise: bool = False
-    # what it is of a "product" and the "sum" or "difference" that takes it, of which an assembler may make one
-    # instruction that rounds once where both name no rounding; an approximate "quotient" ends with a product
+    # role in a contraction to fma, which an assembler makes of a "product" and a "sum" or "difference" if neither names
+    # a rounding mode; an approximate "quotient" ends with a product
     fuses: Fuses = ""
-    # reads or writes the carry flag, which is no register
+    # reads or writes the carry flag, which is not a register
     carry_flag: bool = False
 
-    # what it does to registers that asynchronous operations own: "multiply" (owns them), "fence", "commit", "wait", and
-    # of loads of tensor memory "load", "loaded"
+    # effect on registers that asynchronous operations own: "multiply" (takes ownership), "fence", "commit", "wait", and
+    # for loads of tensor memory "load", "loaded"
     in_flight: InFlight = ""
-    # hands out tensor memory; orders operations of the tensor core with barriers of threads
+    # allocates tensor memory; orders tensor core operations with barriers of threads
     allocates: bool = False
     fences_tensor: bool = False
 
-    # the address is given whole: a register of the module's address size, unless the space is a small one
+    # its address operand is a register of the module's address size, unless the space is a small one
     whole_address: bool = False
-    # takes the address of a variable, and no special register; its result may be thrown away with '_'
+    # takes the address of a variable, but no special register; its result may be discarded with '_'
     of_variables: bool = False
     discardable: bool = False
 
-    # what a recording of a launch holds of it: an event of this kind for each warp that executes it, or nothing
+    # kind of event that a recording has for each warp that executes it, if any
     event: Event = ""
-    # floating-point operations of a lane, for each element of a packed type
+    # floating-point operations per lane, for each element of a packed type
     flops: int = 0
-    # what a warp that runs it does, in the words of a picture, and the unit that works for it
+    # what a warp that executes it does, as pictures call it, and the asynchronous unit that it uses
     activity: str = ""
     unit: str = ""
-    # how a mutant of a kernel gets it wrong, in the words of `kernbench.ptx.mutation`
+    # ways in which mutants of a kernel alter it, as named in `kernbench.ptx.mutation`
     mutants: tuple[str, ...] = ()
 
     @property
     def only_jumps(self) -> bool:
-        """Whether it does nothing but lead to another instruction, or end a thread, if it does anything."""
+        """Whether all it does, if anything, is to continue elsewhere or to end the thread."""
         return self.flow in _JUMPS or self.idle == "nothing"
 
     @property
     def ends_thread(self) -> bool:
-        """Whether it is where a thread leaves a kernel or function."""
+        """Whether a thread leaves a kernel or function there."""
         return self.flow in _ENDS
 
     @property
     def steers(self) -> bool:
-        """Whether its guard or index decides where a thread goes on."""
+        """Whether its guard or index decides where a thread continues."""
         return self.flow in _JUMPS or self.flow == "indexed branch"
 
     @property
     def publishes(self) -> bool:
-        """Whether others may see the values of its registers: it stores them."""
+        """Whether others may see values of its registers, since it stores them."""
         return self.writes and bool(self.access)
 
     @property
     def updates(self) -> bool:
-        """Whether it reads and writes memory in one."""
+        """Whether it is a read-modify-write of memory."""
         return self.access in ("atomic", "reduction")
 
 
-# what is safe to assume of anything
+# the conservative assumption
 UNKNOWN_EFFECTS = Effects()
-# what computes each lane by itself: the row of a group of such instructions
+# for groups of instructions in which each lane computes by itself
 LANE_WISE = Effects(computes=True, orders=False, follows_from="lane")

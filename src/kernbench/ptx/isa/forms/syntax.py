@@ -1,15 +1,15 @@
-"""The small language in which the table's rows are written, one line a form.
+"""The language in which the table's rows are written, one line per form.
 
-Modifiers, separated by spaces: `type:u32|s32` is a slot named `type` that must hold one of these, `rnd?:rn|rz` one that
-may, `ftz?` a slot whose only modifier is its name.
+Modifiers, separated by spaces: `type:u32|s32` is a slot named `type` that requires one of these, `rnd?:rn|rz` is an
+optional one, `ftz?` an optional slot whose only modifier is its name.
 
-Operands, separated by commas: `=d` is written, `+d` read and written, `a` read; `[a]` an address, `<a>` an address with
-coordinates. After the name, in this order: `!` registers only, `#` immediates only, `&` also symbols and special
-registers, `~` registers may be wider than the type, `^` a part of a register will do, `%` also a predicate, perhaps
-negated; `*4` a vector of four, `*vec` one as long as slot `vec` says (`v4`, `x4`), `*num*2` twice as long, `*n/2` half
+Operands, separated by commas: `=d` is written, `+d` read and written, `a` read; `[a]` is an address, `<a>` an address
+with coordinates. After the name, in this order: `!` registers only, `#` immediates only, `&` also symbols and special
+registers, `~` registers may be wider than the type, `^` part of a register is allowed, `%` also a predicate, perhaps
+negated; `*4` a vector of four, `*vec` of the length in slot `vec` (`v4`, `x4`), `*num*2` twice that length, `*n/2` half
 of the n in slot `shape` (`m64n128k16`), `*any` of any length, `!*1` one register, in braces or not; `:u32` the type: a
-scalar type or a slot, without it slot `type`, and `:type*2` and `:type/4` widen and narrow it; `@slot` there when that
-slot is filled; `?` optional. `=d|p:pred` is a pair, `=d|p:pred?` one whose second half may be missing. `->l` is a
+scalar type or a slot, by default slot `type`, and `:type*2` and `:type/4` widen and narrow it; `@slot` present only if
+that slot is filled; `?` optional. `=d|p:pred` is a pair, `=d|p:pred?` one whose second half may be missing. `->l` is a
 label, `->f()` a callee, `(args)` a list.
 """
 
@@ -28,9 +28,9 @@ _SHAPES = {"!": "reg", "#": "imm", "&": "sym", "%": EITHER}
 
 
 class Group:
-    """The rows of one group of instructions, as their file writes them.
+    """The rows of one group of instructions.
 
-    `effects` is what meanings do of which the file says nothing else; without it every meaning must be spoken of.
+    `effects` are those of meanings for which none are declared; without it every meaning needs a declaration.
     """
 
     def __init__(self, title: str, cost: str, effects: Effects | None = None):
@@ -41,14 +41,14 @@ class Group:
         self._effects: dict[str, Effects] = {}
 
     def does(self, meanings: str, effects: Effects) -> None:
-        """Say what instructions of some meanings do; stands before their rows."""
+        """Declare the effects of some meanings; must precede their rows."""
         for meaning in meanings.split():
             if meaning in self._effects:
                 raise ValueError(f"what {meaning!r} does is said twice")
             self._effects[meaning] = effects
 
     def effects_of(self, meaning: str) -> Effects:
-        """What instructions of a meaning do."""
+        """The effects of a meaning."""
         found = self._effects.get(meaning, self._usual)
         if found is None:
             raise ValueError(f"what {meaning!r} does is not said: give it a row with does({meaning!r}, Effects(...))")
@@ -66,7 +66,7 @@ class Group:
         family: str = "",
         cost: str = "",
     ) -> None:
-        """Add one form for each opcode; without a meaning, the opcode is its own."""
+        """Add one form for each opcode; the meaning is by default the opcode."""
         slots = tuple(map(_slot, modifiers.split()))
         rules = _operands(operands, {slot.name for slot in slots})
         major, minor = since.split(".")

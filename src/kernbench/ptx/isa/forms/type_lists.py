@@ -1,4 +1,4 @@
-"""Sets of modifiers that many rows share."""
+"""Lists of modifiers that many rows share."""
 
 INT = "u16|u32|u64|s16|s32|s64"
 INT8 = "u8|u16|u32|u64|s8|s16|s32|s64"
@@ -10,8 +10,8 @@ RNI = "rni|rzi|rmi|rpi"
 HALF = "f16|f16x2"
 BRAIN = "bf16|bf16x2"
 SCOPE = "cta|cluster|gpu|sys"
-# the families of targets with tensor memory
+# families of targets with tensor memory
 TENSOR = "100f|101f|110f"
-# members of them that are named exactly
+# their exact (architecture-specific) members
 TENSOR_EXACT = "100a|101a|103a|110a"
 SHARED = "shared|shared::cta|shared::cluster"

@@ -1,4 +1,4 @@
-"""The rows of the ISA table, one file a group of instructions."""
+"""The rows of the ISA table, one file per group of instructions."""
 
 from kernbench.ptx.isa.rows import (
     atomic,

@@ -35,7 +35,7 @@ _VECTORS = (
     ("op:min|max vec:v2|v4", "type:f16x2|bf16x2", True),
     ("op:add vec:v2|v4", "type:f32", False),
 )
-# operations and types that atom and red share
+# operations and types of both atom and red
 _BOTH = (
     ("op:and|or|xor type:b32|b64", "1.2", 12),
     ("op:add type:u32|s32|u64|f32|f64", "1.2", 12),

@@ -1,4 +1,4 @@
-"""Control flow and the rest."""
+"""Control flow and other instructions without results."""
 
 from dataclasses import replace
 

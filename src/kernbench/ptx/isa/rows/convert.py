@@ -30,7 +30,7 @@ row("mov", "type:b128", "=d, a*4:b32", "pack", since="8.3", sm=70, cost="move")
 row("mov", "type:b128", "=d*2:b64, a!", "unpack", since="8.3", sm=70, cost="move")
 row("mov", "type:b128", "=d*4:b32, a!", "unpack", since="8.3", sm=70, cost="move")
 
-# integer type -> those that hold values outside it
+# integer type -> types with values outside its range
 _SATURATING = {
     "u8": "u16|u32|u64|s8|s16|s32|s64",
     "u16": "u32|u64|s8|s16|s32|s64",
@@ -64,7 +64,7 @@ row("cvt", "dtype:f32 atype:bf16", _ONE, since="7.1", sm=80)
 row("cvt", "ftz dtype:f32 atype:bf16", _ONE, since="7.8", sm=90)
 row("cvt", f"rnd?:{RNI} dtype:bf16 atype:bf16", _ONE, since="7.8", sm=90)
 row("cvt", f"rnd:{RND} dtype:bf16 atype:f64", _ONE, since="7.8", sm=90)
-# between halves ptxas takes the nearest where nothing is said
+# between 16-bit types ptxas rounds to nearest if no rounding mode is given
 row("cvt", f"rnd?:{RND} dtype:bf16 atype:f16", _ONE, since="7.8", sm=90)
 row("cvt", "rnd:rm|rp dtype:bf16 atype:f32", _ONE, since="7.8", sm=90)
 row("cvt", f"rnd?:{RND} dtype:f16 atype:bf16", _ONE, since="7.8", sm=90)

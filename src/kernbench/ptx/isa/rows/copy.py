@@ -12,7 +12,7 @@ does = group.does
 
 _COPY = Effects(reads=True, writes=True, asynchronous=True, activity="copies", unit="copies", event="bulk copy")
 _GROUP_OF_COPIES = Effects(asynchronous=True, activity="copies", mutants=("dropped",))
-# copies of lanes complete in the order of their own groups: they need no actors beside the warps
+# a lane's copies complete in the order of its groups: they need no actors beside the warps
 does("cp.async", replace(_COPY, asynchronous=False, carries_undefined=True, event="async copy"))
 does("cp.async.commit", replace(_GROUP_OF_COPIES, asynchronous=False, event="async copy commit"))
 does(
@@ -51,7 +51,7 @@ _HINT = "hint?:L2::cache_hint"
 _POLICY = "policy:b64@hint"
 _BYTES = "completion:mbarrier::complete_tx::bytes"
 _FETCH = "fetch?:L2::64B|L2::128B|L2::256B"
-# how many bytes are read, or whether none is
+# number of bytes that are read, or a predicate: none are
 _LIMIT = "src_size%:u32?"
 _TO_SHARED = f"dst:shared|shared::cta src:global {_HINT} {_FETCH}"
 
@@ -141,7 +141,7 @@ _GROUP = "group:cta_group::1|cta_group::2"
 
 
 def _load(dim: str, mode: str, operands: str, space: str, since: str, sm: int, family: str = "") -> None:
-    """Rows of a tensor load with and without a group of CTAs."""
+    """Rows of a tensor load, with and without a CTA group."""
     multicast, mask = (_MULTICAST, "mask:u16@multicast, ") if space == "shared::cluster" else ("", "")
     for group_slot, least, number, only in (("", since, sm, family), (_GROUP, "8.6", 100, TENSOR)):
         row(
@@ -159,7 +159,7 @@ for space, since in (("shared::cluster", "8.0"), ("shared::cta", "8.6")):
     offsets = "offsets*any:u16, "
     _load(_DIM, _TILE, "", space, since, 90)
     _load("dim:3d|4d|5d", "mode:im2col", offsets, space, since, 90)
-    # sm_120 has these for the block's own shared memory
+    # sm_120 has these for the CTA's own shared memory
     anywhere = "a" if space == "shared::cta" else TENSOR
     _load("dim:3d|4d|5d", "mode:im2col::w", offsets, space, "8.6", 100, anywhere)
     _load("dim:3d|4d|5d", "mode:im2col::w::128", offsets, space, "8.6", 100, TENSOR)

@@ -1,4 +1,4 @@
-"""Floating-point arithmetic: single, double, half, brain, packed and mixed."""
+"""Floating-point arithmetic: f32, f64, f16, bf16, packed and mixed."""
 
 from dataclasses import replace
 

@@ -38,7 +38,7 @@ _HINT = "hint?:L2::cache_hint"
 _FETCH = "fetch?:L2::64B|L2::128B|L2::256B"
 _SMALL = "b8|b16|b32|u8|u16|u32|s8|s16|s32|f32"
 _LARGE = "b64|u64|s64|f64"
-# the vector and type of an access, what it reads or writes, and where it exists
+# vector and type of an access, its value operand, version, target, and whether it has 32 bytes
 _WIDTHS = (
     (f"vec?:v2|v4 type:{_SMALL}", "~*vec", "1.0", 10, False),
     (f"vec?:v2 type:{_LARGE}", "~*vec", "1.0", 10, False),
@@ -49,7 +49,7 @@ _WIDTHS = (
 
 
 class Since(TypedDict):
-    """From which version and architecture on a row is."""
+    """The least version and target of a row."""
 
     since: str
     sm: int
@@ -59,7 +59,7 @@ for width, value, since, sm, wide in _WIDTHS:
     load, store = f"=d{value}, [a], policy:b64@hint", f"[a], b{value}, policy:b64@hint"
     needs: Since = {"since": since, "sm": sm}
     evict = f"{_L1} {_L2} {_HINT}" if wide else f"{_L1} {_HINT}"
-    # ptxas 13.0 fails on ordered 32-byte accesses of cluster scope
+    # ptxas 13.0 crashes on ordered 32-byte accesses of cluster scope
     scope = "cta|gpu|sys" if wide else SCOPE
     if not wide:
         row("ld", f"sem?:weak {_SPACE} cop?:ca|cg|cs|lu|cv {width}", load, **needs)

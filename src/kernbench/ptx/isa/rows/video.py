@@ -1,4 +1,4 @@
-"""Video instructions: bytes and halves of registers, one at a time or as packed lanes."""
+"""Video instructions: on bytes and halves of registers, one at a time or packed."""
 
 from kernbench.ptx.isa.forms.effects import LANE_WISE
 from kernbench.ptx.isa.forms.syntax import Group
@@ -12,7 +12,7 @@ _SECOND = "second:add|min|max"
 
 
 def _scalar(opcodes: str, modifiers: str, result: str, b: str) -> None:
-    """Three ways: the value alone, with a second operation, or put into a part of c."""
+    """Three forms: the value alone, with a second operation, or merged into a part of c."""
     sources = f"a^:atype, b^:{b}"
     row(opcodes, modifiers, f"=d:{result}, {sources}", "video", since="2.0", sm=20)
     row(opcodes, f"{modifiers} {_SECOND}", f"=d:{result}, {sources}, c:{result}", "video", since="2.0", sm=20)

@@ -1,4 +1,4 @@
-"""Operations across the lanes of a warp."""
+"""Operations across the lanes of a warp: shuffles, votes, reductions."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ _EXCHANGE = Effects(ends_block=True, orders=False, follows_from="warp", exchange
 does("shfl", replace(_EXCHANGE, law="shuffle"))
 does("vote match redux", _EXCHANGE)
 does("elect", replace(_EXCHANGE, discardable=True))
-# nobody is waited for: it looks at who runs
+# waits for nobody: returns the lanes that are active
 does("activemask", replace(_EXCHANGE, ends_block=False, forwards=True))
 
 row("shfl", "sync mode:up|down|bfly|idx type:b32", "=d|p:pred?, a, b:b32, c:b32, mask:u32", since="6.0", sm=30)

@@ -24,7 +24,7 @@ def _fragments(d: str, d_count: int, a: str, a_count: int, b: str, b_count: int,
     return f"=d*{d_count}:{d}, a*{a_count}:{a}, b*{b_count}:{b}, c*{c_count}:{c}"
 
 
-# shape, type(s) of A, of B, registers of A, B, and C/D when they are 32 bits wide, since, sm
+# shape, types of A and B, registers of A and of B (_INTEGER: and of C and D), since, sm
 _HALF = (
     ("m16n8k8", "f16", 2, 1, "6.5", 75),
     ("m16n8k16", "f16", 4, 2, "7.0", 80),
@@ -136,7 +136,7 @@ for shape, types, a, b, accumulators in _SPARSE:
         register, count = ("b32", 2) if dtype == "f16" else (dtype, 4)
         f8 = types == _F8
         saturate = "satfinite? " if dtype == "s32" else ""
-        # f8 metadata comes only in the ordered form
+        # f8 exists only with ordered metadata
         row(
             "mma",
             f"sp:{'' if f8 else 'sp|'}sp::ordered_metadata {_HEAD.format(shape)} {saturate}"

@@ -1,7 +1,7 @@
 """Tensor memory and the fifth-generation tensor core: sm_100 and sm_103 (one family), sm_101 and sm_110.
 
-Which target has which form is what ptxas 13.0 takes: integers not sm_103, a scale of D not sm_101 and sm_110; targets
-that name a family ("f") have neither integers, shifts, sparse 4-bit floats nor the older names of scale vectors.
+Which target has which form is as ptxas 13.0 accepts it: sm_103 has no integers, sm_101 and sm_110 no scale of D;
+family targets ("f") have neither integers, shifts, sparse 4-bit floats nor the older names of scale vectors.
 """
 
 from dataclasses import replace
@@ -60,7 +60,7 @@ _row(f"op:dealloc {_GROUP} sync aligned type:b32", "taddr, columns:u32", "tcgen0
 _row(f"op:relinquish_alloc_permit {_GROUP} sync aligned", "", "tcgen05.relinquish")
 
 _COUNTS = "x1|x2|x4|x8|x16|x32|x64|x128"
-# shape, repeats, registers a repeat, tail of the operands
+# shape, repeats, registers per repeat, further operands
 _SHAPES = (
     ("32x32b", _COUNTS, "", ""),
     ("16x64b", _COUNTS, "", ""),
@@ -93,7 +93,7 @@ _row(
 
 _USES = ("fill", "use", "lastuse", "discard")
 _COLLECTOR = "collector?:" + "|".join(f"collector::a::{use}" for use in _USES)
-# the form of A, and what else may stand beside it
+# A's operand, and the collector modifiers that it allows
 _A_FORMS = (
     ("a_desc!:b64", _COLLECTOR),
     ("[a]", _COLLECTOR),
@@ -107,7 +107,7 @@ _KINDS = (
     ("kind:kind::f8f6f4", "", TENSOR),
     ("kind:kind::i8", "", _INTEGER),
 )
-# kind and vector, since when, and where; sparse 4-bit floats are never in a family
+# kind and vector, version, targets; sparse 4-bit floats are in no family
 _BLOCK = (
     ("kind:kind::mxf8f6f4 block_scale vector:scale_vec::1X", "8.6", TENSOR_EXACT),
     ("kind:kind::mxf8f6f4 block_scale vector?:block32", "8.8", TENSOR),
