@@ -56,7 +56,7 @@ def product_names(opcode: str) -> list[str]:
     """The machine instructions of an mma, wmma or wgmma: their pipe, shape, and type of A and B."""
     types = set(opcode.split("."))
     m, n, k = shape_of(opcode)
-    if not opcode.startswith("wmma"):
+    if "wmma" not in types:
         return [_product_name((m, n, k), types)]
     shape = next((shape for kind, shape in _WMMA_SHAPES.items() if kind in types), (16, 8, 16))
     return [_product_name(shape, types)] * max(1, m * n * k // prod(shape))
