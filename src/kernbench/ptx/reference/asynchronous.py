@@ -1,4 +1,4 @@
-"""mbarriers, and copies that are done later: each is a party of its own, known to be done by whoever waits for it."""
+"""mbarriers, and asynchronous operations: each is an actor of its own, and those who wait for it learn of its end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,18 +11,19 @@ _PHASE = 24
 
 @dataclass(eq=False)
 class Mbarrier:
-    """One mbarrier: its phase, what it still waits for, and what those who wait for its phases learn."""
+    """One mbarrier: its phase, what is still missing in it, and the knowledge that waits for its phases give."""
 
     expected: int
     pending: int
     phase: int = 0
     bytes: int = 0
-    # what those who arrived knew of others, their numbers and clocks, and what operations that are done knew
+    # of arrivals: knowledge, number and clock of the thread; of completed operations: their knowledge; that of the last
+    # completed phase
     arrivals: list[tuple[Knowledge, int, int]] = field(default_factory=list)
     held: list[Knowledge] = field(default_factory=list)
     done: Knowledge | None = None
     waited: int = 0
-    # who initialised it, and when
+    # the thread that initialised it, and its clock then
     made: tuple[Thread, int] | None = None
 
     def look(self, machine: Machine) -> None:
@@ -42,7 +43,7 @@ def init(machine: Machine, thread: Thread, address: int, count: int) -> None:
 
 
 def awaited(machine: Machine, thread: Thread, address: int) -> bool:
-    """Whether a thread comes before the init of its mbarrier: it comes again then, so that only its order is wrong."""
+    """Whether a thread uses its mbarrier before the init; then it retries later, so that only the order is a fault."""
     early = machine.home(thread, address) not in machine.mbarriers
     (machine.before_init.add if early else machine.before_init.discard)(thread.number)
     if early:
@@ -51,10 +52,10 @@ def awaited(machine: Machine, thread: Thread, address: int) -> bool:
 
 
 def _at(machine: Machine, party: Party, address: int) -> Mbarrier:
-    """The mbarrier at an address: its init comes before; other lanes of the warp that made it are trusted with that.
+    """The mbarrier at an address; it is a race if its init does not come before.
 
-    The signal of an asynchronous operation is one of its accesses: whoever begins the operation knows of the init, in
-    whichever block of the cluster the mbarrier lies.
+    Other lanes of the initialising warp need no order. An asynchronous operation signals on behalf of the thread that
+    begins it, which must know of the init, in whichever block of the cluster the mbarrier is.
     """
     home = machine.home(party, address)
     found = machine.mbarriers.get(home)
@@ -69,7 +70,7 @@ def _at(machine: Machine, party: Party, address: int) -> Mbarrier:
 
 
 def arrive(machine: Machine, thread: Thread, address: int, count: int, expected: int, releases: bool) -> int:
-    """An arrival, after what it expects; the state before it."""
+    """An arrival, after its expected bytes are added; returns the state before it."""
     barrier = _at(machine, thread, address)
     state = barrier.phase << _PHASE | barrier.pending
     barrier.bytes += expected
@@ -82,7 +83,7 @@ def arrive(machine: Machine, thread: Thread, address: int, count: int, expected:
 
 
 def _counted(machine: Machine, barrier: Mbarrier, count: int) -> bool:
-    """Count arrivals in the phase of an mbarrier, if they belong there."""
+    """Count arrivals in the current phase; False if there are more than expected."""
     if barrier.phase > barrier.waited:
         machine.misuse.append("an arrival in a phase before anyone waited for the one before")
         barrier.waited = barrier.phase
@@ -101,7 +102,7 @@ def transact(machine: Machine, thread: Thread, address: int, amount: int) -> Non
 
 
 def wait(machine: Machine, thread: Thread, address: int, wanted: int, parity: bool, acquires: bool) -> bool:
-    """Whether the phase that a thread names is over; then it learns what the arrivals knew."""
+    """Whether the phase that a thread waits for is complete; if so the thread acquires the arrivals' knowledge."""
     barrier = _at(machine, thread, address)
     passed = barrier.phase & 1 != wanted & 1 if parity else barrier.phase > wanted >> _PHASE
     if passed:
@@ -113,8 +114,9 @@ def wait(machine: Machine, thread: Thread, address: int, wanted: int, parity: bo
 
 @dataclass(eq=False)
 class Operation:
-    """A copy under way: `party` does it, and `reader`, who only reads its source, may be known to be done earlier. It
-    reads `taken` bytes, and the rest are zeros.
+    """A copy in flight. `actor` performs it; `reader` only reads its source, and may be known to be done earlier.
+
+    It reads `taken` bytes; the rest of `nbytes` is zero.
     """
 
     machine: Machine
@@ -129,7 +131,7 @@ class Operation:
     finished: bool = False
 
     def complete(self) -> None:
-        """Move the bytes, and signal the mbarrier."""
+        """Copy the bytes, and signal the mbarrier."""
         if self.finished:
             return
         self.finished = True
@@ -153,7 +155,7 @@ def copy(
     machine: Machine, thread: Thread, spaces: tuple[str, str], addresses: tuple[int, int], nbytes: int,
     mbarrier: int | None, line: int,
 ) -> None:  # fmt: skip
-    """A bulk copy begins, of the async proxy: it is done on an mbarrier, or in the thread's open group."""
+    """Begin a bulk copy in the async proxy; it completes on an mbarrier, or belongs to the thread's open group."""
     party, reader = machine.new_party(thread, True), machine.new_party(thread, True)
     operation = Operation(machine, party, reader, spaces, addresses, nbytes, nbytes, line, mbarrier)
     machine.in_flight.append(operation)
@@ -163,7 +165,7 @@ def copy(
 
 
 def copy_lane(machine: Machine, thread: Thread, addresses: tuple[int, int], nbytes: int, taken: int, line: int) -> None:
-    """A copy of one thread begins, in its open group: `taken` bytes of global memory, and zeros behind them."""
+    """Begin a cp.async in the thread's open group: `taken` bytes of global memory, followed by zeros."""
     party, reader = machine.new_party(thread, False), machine.new_party(thread, False)
     operation = Operation(machine, party, reader, ("shared", "global"), addresses, nbytes, taken, line)
     machine.in_flight.append(operation)
@@ -173,9 +175,9 @@ def copy_lane(machine: Machine, thread: Thread, addresses: tuple[int, int], nbyt
 
 @dataclass(eq=False)
 class Sent:
-    """A store or an update under way to the shared memory of a block of the cluster, whose mbarrier counts its bytes.
+    """A store or update in flight to the shared memory of a block of the cluster, whose mbarrier counts its bytes.
 
-    `new` gives the bytes to store, of those that are there; `scope` is 0 for a store, which is weak.
+    `new` computes the bytes to store from the present ones; `scope` is 0 for a store, which is weak.
     """
 
     machine: Machine
@@ -213,7 +215,7 @@ def send(
 
 @dataclass(eq=False)
 class LaterArrival:
-    """An arrival of a thread that is made when copies are done: who waits for it learns of these, too."""
+    """An arrival that is made when copies have completed; those who wait for it acquire the copies' knowledge, too."""
 
     machine: Machine
     barrier: Mbarrier
@@ -221,7 +223,7 @@ class LaterArrival:
     released: tuple[Knowledge, int, int]
 
     def complete(self) -> None:
-        """The copies are done: arrive."""
+        """Complete the copies, and arrive."""
         for operation in self.copies:
             operation.complete()
         if _counted(self.machine, self.barrier, 1):
@@ -231,7 +233,7 @@ class LaterArrival:
 
 
 def arrive_later(machine: Machine, thread: Thread, address: int, added: bool) -> None:
-    """cp.async.mbarrier.arrive: when the thread's copies so far are done; `added`: one more than the phase expects."""
+    """cp.async.mbarrier.arrive: after the thread's copies so far; `added`: the phase expects one arrival more."""
     barrier = _at(machine, thread, address)
     barrier.pending += added
     copies = [operation for group in thread.groups for operation in group]
@@ -246,7 +248,7 @@ def commit(thread: Thread, bulk: bool) -> None:
 
 
 def wait_group(thread: Thread, keep: int | None, bulk: bool, sources: bool) -> None:
-    """Wait for all committed groups but the last `keep`, or for everything; `sources`: only until they are read."""
+    """Wait for all committed groups but the last `keep`, or for all; `sources`: only until they have been read."""
     groups = thread.bulk if bulk else thread.groups
     last = len(groups) - 1 - keep if keep is not None else len(groups)
     for group in groups[: max(last, 0)]:

@@ -1,10 +1,10 @@
-"""Barriers of blocks: who has come, who waits, and what those who wait learn.
+"""Barriers of blocks and clusters: who has arrived, who waits, and what those who wait learn.
 
-One without a count is for all living threads of the block; one with a count for that many, a warp whose living lanes
-have all come counting as 32. Who only arrives publishes what it knows and learns nothing. A thread that comes to a
-barrier, with a count or without, must know that the last round there is over, or it may be counted in that round: it
-waited there, somebody who did has published it since, or it knows of every arrival that made up the round. So must one
-that has come to the same round before. All who come to one round give the same count and the same operation.
+A barrier without a count is for all live threads of the block; one with a count is for that many, and a warp whose live
+lanes have all arrived counts as 32. bar.arrive releases but does not acquire. A thread that arrives at a barrier must
+know that the previous round there is complete, or it may be counted in that round: it waited there, or acquired from a
+thread that did, or knows of every arrival of the round. The same holds for a thread that has already arrived in the
+current round. All arrivals of a round must have the same count and the same operation.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ WARP = 32
 
 @dataclass(eq=False)
 class Arrival:
-    """A thread at a barrier, what it knew then, and where the result of a reduction goes."""
+    """A thread's arrival at a barrier, with its knowledge then, and the register for the result of a reduction."""
 
     thread: "Thread"
     knowledge: Knowledge
@@ -31,28 +31,28 @@ class Arrival:
     target: str | None
 
     def known_to(self, thread: "Thread") -> bool:
-        """Whether a thread comes after this arrival; barriers mark warps, so one's own warp's are known."""
+        """Whether a thread is ordered after this arrival; barriers count warps, so those of its own warp are known."""
         same = (thread.cta, thread.warp) == (self.thread.cta, self.thread.warp)
         return same or thread.knowledge.clocks[self.thread.number] >= self.clock
 
 
 @dataclass(eq=False)
 class Round:
-    """One round of a barrier of a block; `operation` is that of a reduction, "" for sync and arrive."""
+    """One round of a block's barrier; `operation` is that of a reduction, "" for sync and arrive."""
 
     count: int | None = None
     operation: str = ""
     arrivals: list[Arrival] = field(default_factory=list)
 
     def units(self, machine: "Machine") -> int:
-        """Threads that have come; warps of which no living lane is missing count as 32."""
+        """Number of arrived threads; warps of which all live lanes have arrived count as 32."""
         warps: dict[int, list[Thread]] = {}
         for one in self.arrivals:
             warps.setdefault(one.thread.warp, []).append(one.thread)
         return sum(self._warp_units(machine, threads) for threads in warps.values())
 
     def _warp_units(self, machine: "Machine", threads: "list[Thread]") -> int:
-        """A warp may come several times to arrive."""
+        """The same for one warp, which may arrive several times with bar.arrive."""
         times = Counter(thread.number for thread in threads)
         whole = all(one.number in times for one in machine.warp_of(threads[0]))
         return WARP * max(times.values()) if whole else len(threads)
@@ -64,7 +64,7 @@ class CtaBarriers:
     def __init__(self, machine: "Machine"):
         self._machine = machine
         self._rounds: dict[tuple[int, int], Round] = {}
-        # the last round of each barrier that is over, with the threads that waited in it and their clocks at its end
+        # the last complete round of each barrier, and the threads that waited in it with their clocks at its end
         self._last: dict[tuple[int, int], tuple[Round, dict[int, int]]] = {}
 
     def arrive(
@@ -77,7 +77,7 @@ class CtaBarriers:
         operation: str,
         target: str | None,
     ) -> None:
-        """Threads of one warp come together (to an aligned barrier), or one thread alone."""
+        """Threads of one warp arrive together (at an aligned barrier), or one thread by itself."""
         key = threads[0].cta, number
         here = self._rounds.setdefault(key, Round())
         everybody = -(-self._machine.block // WARP) * WARP
@@ -96,7 +96,7 @@ class CtaBarriers:
         self._look(key)
 
     def _in_turn(self, key: tuple[int, int], threads: "list[Thread]") -> None:
-        """The threads know that the last round is over; what one lane of a warp knows, another does not."""
+        """It is a race unless each thread knows that the last round is complete; knowledge is that of a lane."""
         if key not in self._last:
             return
         last, waited = self._last[key]
@@ -108,18 +108,18 @@ class CtaBarriers:
                 return
 
     def _once(self, here: Round, threads: "list[Thread]") -> None:
-        """The threads have not come to this round already: then nothing said that it was over."""
+        """It is a race if a thread has already arrived in this round: nothing said that the round was complete."""
         come = {one.thread.number for one in here.arrivals}
         if any(thread.number in come for thread in threads):
             self._machine.shadow.races.append((0, 0, "barrier", threads[0].cta))
 
     def look_again(self, cta: int) -> None:
-        """A thread of a block has ended."""
+        """Check the rounds of a block after one of its threads has exited."""
         for key in [key for key in self._rounds if key[0] == cta]:
             self._look(key)
 
     def _look(self, key: tuple[int, int]) -> None:
-        """Whether a round is over."""
+        """Complete a round if nothing is missing."""
         here, machine = self._rounds[key], self._machine
         if not here.arrivals:
             return
@@ -137,7 +137,7 @@ class CtaBarriers:
         results = {"popc": holds, "and": int(holds == len(here.arrivals)), "or": int(holds > 0), "": 0}
         waiting = [one for one in here.arrivals if one.waits]
         for one in waiting:
-            # it has waited since it came, and has learnt nothing else
+            # it has waited since it arrived, and has acquired nothing since
             one.thread.knowledge = learnt
             one.thread.waits = False
             if one.target is not None:
@@ -147,7 +147,7 @@ class CtaBarriers:
 
 
 class ClusterBarriers:
-    """The barrier of each cluster: threads arrive, and wait later; a phase is over when all that live have arrived."""
+    """The barrier of each cluster: threads arrive, and wait later; a phase ends when all live threads have arrived."""
 
     def __init__(self, machine: "Machine"):
         self._machine = machine
@@ -156,7 +156,7 @@ class ClusterBarriers:
         self._published: dict[int, Knowledge] = {}
 
     def arrive(self, thread: "Thread") -> None:
-        """A thread arrives, and releases what it did."""
+        """A thread arrives, and releases."""
         cluster = thread.cta // self._machine.cluster
         phase = self._phases.setdefault(cluster, 0)
         if thread.cluster_phase == phase:
@@ -167,7 +167,7 @@ class ClusterBarriers:
         self.look(cluster)
 
     def wait(self, thread: "Thread") -> bool:
-        """A thread waits, and learns what those did that arrived; True where it must come again."""
+        """A thread waits, and acquires from those that arrived; True if it must retry."""
         cluster = thread.cta // self._machine.cluster
         if thread.cluster_phase == self._phases.get(cluster, 0):
             thread.pc -= 1
@@ -177,7 +177,7 @@ class ClusterBarriers:
         return False
 
     def look(self, cluster: int) -> None:
-        """Whether a phase is over."""
+        """Complete the phase if all live threads have arrived."""
         machine, arrivals = self._machine, self._arrivals.get(cluster, [])
         blocks = range(cluster * machine.cluster, (cluster + 1) * machine.cluster)
         if arrivals and len(arrivals) >= sum(machine.living[block] for block in blocks):

@@ -1,7 +1,7 @@
-"""What each instruction does to a thread: one small function a family, and a table of them.
+"""What each instruction does to a thread: one small function per family, and a table of them.
 
-A step gets the thread, whose `pc` points behind the instruction already. It returns something true where the thread
-waits, has ended, or polled in vain and lets others go first.
+A step is called with the thread, whose `pc` already points to the next instruction. It returns something true if the
+thread waits, has exited, or polled in vain and should let others run.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _ORDERS = ("relaxed", "acquire", "release", "acq_rel", "volatile", "sc")
 
 
 def steps_of(machine: Machine) -> list[Step]:
-    """The steps of a machine's program; behind the last one threads end."""
+    """The steps of a machine's program; after the last one threads exit."""
     instructions = machine.program.instructions
     if any(type_of(i.modifiers).nbytes < 4 for i in instructions if resolve(i).effects.access):
         machine.granule = 1
@@ -26,7 +26,7 @@ def steps_of(machine: Machine) -> list[Step]:
 
 
 def _guarded(read: Reader) -> Step:
-    """An instruction that a thread runs only where its guard holds."""
+    """The step of an instruction, which does nothing if its guard is false."""
     instruction = read.instruction
     make = STEPS.get(instruction.opcode)
     if make is None:
@@ -39,7 +39,7 @@ def _guarded(read: Reader) -> Step:
 
 
 def _compute(read: Reader) -> Step:
-    """An instruction of numbers: operands by its type, result cut to the destination's width."""
+    """Arithmetic: operands converted by the type, the result truncated to the destination's width."""
     kind, opcode = type_of(read.modifiers), read.instruction.opcode
     form = read.has("lo", "hi", "wide")
     name = f"{opcode}.{form}" if form else opcode
@@ -61,7 +61,7 @@ def _function(name: str, kind: ScalarType, operands: list[Value]) -> Value:
         return lambda thread: unary(number(first(thread), kind), kind)
     binary, second = BINARY[name], operands[1]
     if name in ("shl", "shr"):
-        # the amount has a type of its own
+        # the shift amount is u32, whatever the type
         return lambda thread: binary(number(first(thread), kind), second(thread) & 0xFFFFFFFF, kind)
     return lambda thread: binary(number(first(thread), kind), number(second(thread), kind), kind)
 
@@ -82,7 +82,7 @@ def _multiply_add(read: Reader) -> Step:
 
 
 def _logic(read: Reader) -> Step:
-    """lop3: bit i of the table for the three bits that make i."""
+    """lop3: bit i of the table, for the three bits that form i."""
     (a, b, c, table), target = read.values(1, 2, 3, 4), read.target()
 
     def step(thread: Thread) -> None:
@@ -123,14 +123,14 @@ def _convert(read: Reader) -> Step:
 
     def step(thread: Thread) -> None:
         value = number(number(a(thread), source), to)
-        # what is narrower than its register fills it by its sign
+        # narrow results are sign- or zero-extended to the register
         thread.registers[target] = value & (1 << max(32, to.bits)) - 1
 
     return step
 
 
 def _address(read: Reader) -> Step:
-    """cvta.to.global and cvta.global: addresses of global memory are generic ones."""
+    """cvta of global memory, whose addresses are the same as generic ones."""
     if not read.has("global"):
         raise read.unknown()
     (a,), target = read.values(1), read.target()
@@ -142,7 +142,7 @@ def _address(read: Reader) -> Step:
 
 
 def _load(read: Reader) -> Step:
-    """ld, weak or strong; narrow values fill their register by their sign."""
+    """ld, weak or strong; narrow values are sign- or zero-extended to the register."""
     kind, space, machine = type_of(read.modifiers), read.space, read.machine
     order, address, target = read.has(*_ORDERS), read.address(1), read.target()
     scope, nbytes = read.scope if order else 0, kind.nbytes
@@ -177,7 +177,7 @@ def _store(read: Reader) -> Step:
 
 
 def _send(read: Reader) -> Step:
-    """st.async of one value, and red.async, whose updates are strong in the cluster's scope."""
+    """st.async of one value, and red.async, whose updates are strong at cluster scope."""
     kind, address, (value,), mbarrier = type_of(read.modifiers), read.address(0), read.values(1), read.address(2)
     reduces = read.instruction.opcode == "red"
     update, scope = (UPDATES[read.has(*UPDATES)], read.scope) if reduces else (None, 0)
@@ -198,7 +198,7 @@ def _send(read: Reader) -> Step:
 
 
 def _map(read: Reader) -> Step:
-    """mapa: an address of shared memory in the block of a rank."""
+    """mapa: a shared memory address in the block of a rank."""
     (a, rank), target = read.values(1, 2), read.target()
 
     def step(thread: Thread) -> None:
@@ -211,10 +211,9 @@ def _access(
     machine: Machine, thread: Thread, space: str, at: int, nbytes: int,
     scope: int, order: str, reads: bool, writes: bool, same: bool, line: int, blind: bool = False,
 ) -> None:  # fmt: skip
-    """An access: what a strong one learns comes before it, what it publishes comes after it; a `blind` one learns
-    nothing.
+    """Record an access. What a strong read acquires is ordered before it, what a strong write releases after it.
 
-    An update whose result nobody uses is blind: it might as well have come before those that it updated.
+    A `blind` one does not acquire: an update whose result is unused might as well precede those that it follows.
     """
     key = (space, *(machine.home(thread, at) if space == "shared" else (-1, at)))
     if scope and reads and not blind:
@@ -225,7 +224,7 @@ def _access(
 
 
 def _update(read: Reader) -> Step:
-    """atom and red: relaxed without an order, in the scope of the GPU without a scope."""
+    """atom and red; without an order relaxed, without a scope that of the GPU."""
     if "async" in read.modifiers:
         return _send(read)
     kind, space, machine = type_of(read.modifiers), read.space, read.machine
@@ -252,7 +251,7 @@ def _update(read: Reader) -> Step:
 
 
 def _mentions(machine: Machine, register: str) -> int:
-    """How many instructions name a register."""
+    """The number of instructions that name a register."""
     return sum(register in names_of(one) for one in machine.program.instructions)
 
 
@@ -266,7 +265,7 @@ def _branch(read: Reader) -> Step:
 
 
 def _fence(read: Reader) -> Step:
-    """fence and membar; fence.proxy.async shows what is known to asynchronous operations."""
+    """fence and membar; fence.proxy.async makes known writes visible to asynchronous operations."""
     machine, sem, scope = read.machine, read.has("acquire", "release"), read.scope
     if read.has("proxy"):
         kinds = read.has("async", "async.shared::cta", "async.global")
@@ -343,7 +342,7 @@ def _copy(read: Reader) -> Step:
         if blocks is None or mbarrier is None:
             asynchronous.copy(machine, thread, (spaces[0], spaces[1]), addresses, size(thread), mbarrier, read.line)
             return
-        # the same copy for each block of the mask: to the same offset there, counted by the mbarrier at its own
+        # one copy for each block of the mask: to the same offset there, counted by the mbarrier at the same offset
         for rank in (rank for rank in range(machine.cluster) if blocks(thread) >> rank & 1):
             there, counter = (machine.in_block(rank, at) for at in (addresses[0], mbarrier))
             pair = there, addresses[1]
@@ -353,7 +352,7 @@ def _copy(read: Reader) -> Step:
 
 
 def _lane_copy(read: Reader) -> Step:
-    """cp.async: of some bytes, the rest zeros, if it says how many; of none where a predicate holds."""
+    """cp.async: reads fewer bytes if src-size says so, none if its predicate holds; the rest is zero."""
     machine, operands = read.machine, read.instruction.operands
     to, source, size = read.address(0), read.address(1), read.value(operands[2])
     limit = resolve(read.instruction).operand("src_size")

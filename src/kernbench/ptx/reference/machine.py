@@ -1,7 +1,7 @@
-"""Threads, memory, and whose turn it is: each thread runs on by itself until it waits for others.
+"""Threads, memory and scheduling: each thread runs by itself until it waits for others.
 
-Lanes of a warp know nothing of each other: a `.sync` operation waits until all living lanes that its mask names stand
-at it. When no thread can go on, asynchronous operations complete; when that changes nothing either, it is a deadlock.
+Lanes of a warp are independent: a `.sync` operation waits until all live lanes of its mask are at it. When no thread
+can run, asynchronous operations complete; if that changes nothing either, it is a deadlock.
 """
 
 import random
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 WARP = 32
 FIRST_ADDRESS = 1 << 20
-# addresses of shared memory from here on name a rank of the cluster (plus one), and an offset in its memory
+# shared addresses from here on name a rank of the cluster (plus one), and an offset in its memory
 CLUSTER_WINDOW = 1 << 24
-# rounds in which threads run but nothing changes: they poll for something that never comes
+# rounds without any event after which threads are taken to poll for something that never comes
 _PATIENCE = 12
 _ROUNDS = 20_000
 Step = Callable[["Thread"], object]
@@ -32,12 +32,12 @@ Piece = tuple[str, int, int]
 
 
 class StuckError(Exception):
-    """A program that cannot go on, and is no deadlock: lanes of a warp that never meet."""
+    """A program that cannot continue and is no deadlock: lanes of a warp that never meet."""
 
 
 @dataclass(eq=False)
 class Thread(Party):
-    """One thread: its registers, its program counter, and what it waits for."""
+    """One thread: registers, program counter, and what it waits for."""
 
     tid: int = 0
     registers: dict[str, int] = field(default_factory=dict)
@@ -45,30 +45,30 @@ class Thread(Party):
     pc: int = 0
     ended: bool = False
     waits: bool = False
-    # the phase of its cluster's barrier in which it arrived last
+    # the phase of its cluster's barrier in which it last arrived
     cluster_phase: int = -1
-    # the operation of its warp at which it stands, with the lanes that this needs
+    # the warp operation at which it waits, with its mask
     meeting: tuple[int, int, Callable[[list["Thread"]], None]] | None = None
-    # copies begun and not waited for: committed groups, then the open one
+    # copies not yet waited for: committed groups, then the open one
     groups: list[list["Operation"]] = field(default_factory=lambda: [[]])
     bulk: list[list["Operation"]] = field(default_factory=lambda: [[]])
 
     @property
     def lane(self) -> int:
-        """Its number in its warp."""
+        """Its lane in its warp."""
         return self.tid % WARP
 
 
 @dataclass
 class Outcome:
-    """What became of a launch: arrays as it left them, how it ended, and what was wrong."""
+    """The result of a launch: arrays as it left them, how it ended, and faults."""
 
     arrays: list[Array]
-    # "finished", "deadlocked", or "stuck" where lanes of a warp never met
+    # "finished", "deadlocked", or "stuck" if lanes of a warp never met
     status: str
-    # lines of both accesses, space and address
+    # line of each access, space and address
     races: list[tuple[int, int, str, int]]
-    # other faults that make the result depend on luck
+    # other faults that make the result depend on the order of threads
     misuse: list[str]
 
 
@@ -84,7 +84,7 @@ class Machine:
         self.shadow, self.patterns = Shadow(), Patterns()
         self.events = 0
         self.misuse: list[str] = []
-        # threads that wait for the init of an mbarrier
+        # threads that wait for an mbarrier's init
         self.before_init: set[int] = set()
         self._lay_out_arrays(kernel, args)
         nothing = (0,) * (grid * block)
@@ -109,11 +109,11 @@ class Machine:
         self.in_flight: list[Operation | LaterArrival | Sent] = []
         self._parties = grid * block
         self.steps: list[Step] = []
-        # bytes that are looked at as one
+        # bytes that are tracked as one piece
         self.granule = 4
 
     def _lay_out_arrays(self, kernel: Kernel, args: Sequence[Array | int]) -> None:
-        """Arrays lie one behind the other in global memory; parameters hold addresses and numbers."""
+        """Place arrays contiguously in global memory; parameters hold their addresses, or numbers."""
         self.memory, self.params = bytearray(), bytearray(self.program.sizes["param"])
         self._arrays: list[tuple[int, Array]] = []
         for parameter, value in zip(kernel.params, args, strict=True):
@@ -127,7 +127,7 @@ class Machine:
             self.params[bytes_] = (number % (1 << 8 * parameter.size)).to_bytes(parameter.size, "little")
 
     def new_party(self, begun_by: Party, proxied: bool) -> Party:
-        """An asynchronous operation: it knows what the thread that begins it knows."""
+        """An actor for an asynchronous operation, with the knowledge of the thread that begins it."""
         self._parties += 1
         known, warp = begun_by.known(), begun_by.warp
         return Party(
@@ -135,12 +135,12 @@ class Machine:
         )
 
     def home(self, party: Party, address: int) -> tuple[int, int]:
-        """The block whose shared memory an address names, and the address there: its own, or one of its cluster."""
+        """The block whose shared memory an address names (its own, or one of its cluster), and the offset there."""
         rank, offset = divmod(address, CLUSTER_WINDOW)
         return (party.cta // self.cluster * self.cluster + rank - 1 if rank else party.cta), offset
 
     def in_block(self, rank: int, address: int) -> int:
-        """The same offset in the shared memory of a block of the cluster."""
+        """The address of the same offset in a block of the cluster."""
         return (rank + 1) * CLUSTER_WINDOW + address % CLUSTER_WINDOW
 
     def bytes_of(self, space: str, thread: Party, address: int) -> tuple[bytearray, int]:
@@ -153,7 +153,7 @@ class Machine:
         return (self.params, 0) if space == "param" else (self.memory, FIRST_ADDRESS)
 
     def read(self, space: str, party: Party, address: int, nbytes: int) -> bytes:
-        """Bytes of memory; an address outside it is an error, as programs are to be free of them."""
+        """Read memory; an address outside it is an error, as programs must not have any."""
         memory, first = self.bytes_of(space, party, address)
         start = address - first
         if start < 0 or start + nbytes > len(memory):
@@ -161,7 +161,7 @@ class Machine:
         return bytes(memory[start : start + nbytes])
 
     def write(self, space: str, party: Party, address: int, data: bytes) -> bool:
-        """Put bytes in memory; whether they were there already."""
+        """Write memory; returns whether it already held these bytes."""
         same = self.read(space, party, address, len(data)) == data
         memory, first = self.bytes_of(space, party, address)
         memory[address - first : address - first + len(data)] = data
@@ -171,25 +171,25 @@ class Machine:
     def note(
         self, party: Party, space: str, address: int, nbytes: int, writes: bool, scope: int, same: bool, line: int
     ) -> Access:
-        """Enter an access that others may race with."""
+        """Record an access, and the races that it has."""
         access = Access(party, party.clock, space, writes, scope, same, line)
         if space in ("shared", "global"):
             self.shadow.enter(self.pieces(party, space, address, nbytes), access)
         return access
 
     def pieces(self, party: Party, space: str, address: int, nbytes: int) -> list[Piece]:
-        """The bytes of an access, each by space, block and address; words where a program accesses only words."""
+        """The pieces of an access: space, block and address of bytes, or of words if all accesses are of words."""
         home, first = self.home(party, address) if space == "shared" else (-1, address)
         return [(space, home, offset) for offset in range(first, first + nbytes, self.granule)]
 
     def warp_of(self, thread: Thread) -> list[Thread]:
-        """The living lanes of a thread's warp."""
+        """The live lanes of a thread's warp."""
         first = thread.cta * self.block + thread.warp * WARP
         last = min(first + WARP, (thread.cta + 1) * self.block)
         return [one for one in self.threads[first:last] if not one.ended]
 
     def meet(self, thread: Thread, mask: int, perform: Callable[[list[Thread]], None]) -> bool:
-        """A thread comes to an operation of its warp; it is performed when all living lanes of the mask stand there."""
+        """A thread reaches a warp operation, which is performed once all live lanes of the mask have reached it."""
         thread.meeting, thread.waits = (thread.pc, mask, perform), True
         return self._try_meeting(thread)
 
@@ -206,7 +206,7 @@ class Machine:
         return True
 
     def end(self, thread: Thread) -> bool:
-        """A thread ends: those who waited for it only go on."""
+        """A thread exits; operations that waited only for it are performed."""
         thread.ended, thread.waits = True, True
         self.events += 1
         self.living[thread.cta] -= 1
@@ -218,7 +218,7 @@ class Machine:
         return True
 
     def run(self) -> str:
-        """Run to the end; how it ended."""
+        """Run to the end; returns how it ended."""
         idle = 0
         for _ in range(_ROUNDS):
             before = self.events
@@ -236,7 +236,7 @@ class Machine:
         return "deadlocked"
 
     def _round(self) -> bool:
-        """Every thread that can goes on for a while; whether one could."""
+        """Run every thread that can for a while; returns whether there was one."""
         ready = [thread for thread in self.threads if not thread.waits]
         patience = 64
         if self.random is not None:
@@ -248,7 +248,7 @@ class Machine:
         return bool(ready)
 
     def _advance(self, thread: Thread, patience: int) -> None:
-        """Run a thread until it waits, polls in vain, or others have their turn."""
+        """Run a thread until it waits, polls in vain, or its turn is over."""
         steps = self.steps
         for _ in range(patience):
             step = steps[thread.pc]
@@ -257,7 +257,7 @@ class Machine:
                 return
 
     def _complete(self) -> bool:
-        """Complete all asynchronous operations; whether there were any."""
+        """Complete all asynchronous operations; returns whether there were any."""
         waiting, self.in_flight = self.in_flight, []
         for operation in waiting:
             operation.complete()
@@ -265,7 +265,7 @@ class Machine:
         return bool(waiting)
 
     def arrays(self) -> list[Array]:
-        """The arrays as they are now."""
+        """Copies of the arrays."""
         found = []
         for start, given in self._arrays:
             data = bytes(self.memory[start : start + given.nbytes])
@@ -278,8 +278,8 @@ def execute(
 ) -> Outcome:
     """Run a kernel for `grid` blocks of `block` threads in one dimension; `seed` draws another order of threads.
 
-    `cluster` blocks each form a cluster.
-    `args` follow the kernel's parameters: arrays, which stay as they are (the outcome has copies), or numbers.
+    Each `cluster` blocks form a cluster. `args` are the kernel's parameters: numbers, or arrays, which are not modified
+    (the outcome has copies).
     """
     from kernbench.ptx.reference.instructions import steps_of
 

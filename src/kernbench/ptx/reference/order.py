@@ -1,10 +1,10 @@
-"""Happens-before by brute force: what every thread knows of every other, and all accesses to each piece of memory.
+"""Happens-before by brute force: what each thread knows of each other, and all accesses to each piece of memory.
 
-A thread's clock counts its releases. What it knows is the last clock of each other thread whose accesses come before
-its own from now on, and which asynchronous operations are done; it is handed on by everything that orders memory. Two
-accesses of different threads, one of which writes, race unless the later one's thread knows of the earlier one, or both
-are strong and each lies in the scope of the other. An asynchronous operation is a thread that does one thing; it sees
-only those ordinary writes that a proxy fence has shown it.
+A thread's clock counts its releases. Its knowledge is, for each other thread, the last clock whose accesses are ordered
+before its own, and which asynchronous operations are done; everything that orders memory passes it on. Two accesses of
+different threads, at least one a write, race unless the later thread knows of the earlier access, or both are strong
+and each is in the scope of the other. An asynchronous operation is an actor that does one thing; it sees only those
+ordinary writes that a proxy fence has made visible.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ Clocks = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """The last known clock of each thread; the same as proxy fences have shown it, by space; operations known done."""
+    """The last known clock of each thread; the same as made visible by proxy fences, by space; known operations."""
 
     clocks: Clocks
     shared: Clocks
@@ -24,7 +24,7 @@ class Knowledge:
     done: frozenset[int] = frozenset()
 
     def join(self, other: "Knowledge") -> "Knowledge":
-        """What two know together."""
+        """The union of both."""
         if other is self:
             return self
         done = self.done if other.done <= self.done else self.done | other.done
@@ -41,7 +41,7 @@ def _later(one: Clocks, two: Clocks) -> Clocks:
 
 
 def joined(several: Iterable[Knowledge]) -> Knowledge:
-    """What several know together."""
+    """The union of several."""
     distinct = list({id(one): one for one in several}.values())
     result = distinct[0]
     for one in distinct[1:]:
@@ -50,7 +50,7 @@ def joined(several: Iterable[Knowledge]) -> Knowledge:
 
 
 def known_together(several: Iterable[tuple[Knowledge, int, int]]) -> Knowledge:
-    """What several threads know together: for each what it knows of others, its number and its clock."""
+    """The union of several threads' knowledge with their own clocks: knowledge, number and clock of each."""
     several = list(several)
     known = joined(knowledge for knowledge, _, _ in several)
     clocks = list(known.clocks)
@@ -61,22 +61,22 @@ def known_together(several: Iterable[tuple[Knowledge, int, int]]) -> Knowledge:
 
 @dataclass(eq=False)
 class Party:
-    """Somebody who accesses memory: a thread, or an asynchronous operation (`number` from the threads' count on)."""
+    """Who accesses memory: a thread, or an asynchronous operation (`number` from the number of threads on)."""
 
     number: int
     cta: int
     knowledge: Knowledge
     clock: int = 1
     asynchronous: bool = False
-    # it sees only those ordinary writes that a proxy fence has shown
+    # belongs to the async proxy: sees only ordinary writes that a proxy fence has made visible
     proxied: bool = False
-    # the warp that it belongs to, or that of the thread which began it
+    # its warp, or that of the thread that began it
     warp: int = 0
     # the cluster of its block
     cluster: int = -1
 
     def known(self) -> Knowledge:
-        """All that it knows, itself included."""
+        """All its knowledge, including of itself."""
         known = self.knowledge
         if self.asynchronous:
             return Knowledge(known.clocks, known.shared, known.global_, known.done | {self.number})
@@ -84,19 +84,19 @@ class Party:
         return Knowledge(clocks, known.shared, known.global_, known.done)
 
     def release(self) -> Knowledge:
-        """Publish what it knows; what it does from now on is later."""
+        """Publish its knowledge; what it does from now on is later."""
         known = self.known()
         self.clock += 1
         return known
 
     def acquire(self, knowledge: Knowledge) -> None:
-        """Learn."""
+        """Add to its knowledge."""
         self.knowledge = self.knowledge.join(knowledge)
 
     def show(self, spaces: tuple[str, ...]) -> None:
         """A proxy fence: asynchronous operations may see what is known."""
         known = self.release()
-        # what is shown is known, so that what is known is all of it
+        # visible clocks are never ahead of known ones
         shared = known.clocks if "shared" in spaces else known.shared
         global_ = known.clocks if "global" in spaces else known.global_
         self.knowledge = Knowledge(known.clocks, shared, global_, known.done)
@@ -104,7 +104,7 @@ class Party:
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """One access: `scope` is 0 where it is weak; `same` marks a write of what is there already."""
+    """One access: `scope` is 0 if it is weak; `same` marks a write of the value that is already there."""
 
     party: Party
     clock: int
@@ -113,11 +113,12 @@ class Access:
     scope: int
     same: bool
     line: int
-    # threads that saw this strong write by a strong read, and when first: who comes after that read comes after it
+    # threads that observed this strong write by a strong read, and the clock of the first: those ordered after that
+    # read are ordered after the write
     seen: dict[int, int] = field(default_factory=dict)
 
     def known_to(self, party: Party) -> bool:
-        """Whether a party's accesses from now on come after this one."""
+        """Whether an actor's accesses from now on are ordered after this one."""
         if self.party is party:
             return True
         known = party.knowledge
@@ -131,7 +132,7 @@ class Access:
         return any(clocks[reader] >= clock for reader, clock in self.seen.items())
 
     def races(self, later: "Access") -> bool:
-        """Whether a later access races with it."""
+        """Whether a later access races with this one."""
         if self.party is later.party or not (self.writes or later.writes) or self.known_to(later.party):
             return False
         if self.scope and later.scope and within(self.scope, self.party, later.scope, later.party):
@@ -141,34 +142,34 @@ class Access:
 
 
 def within(scope: int, party: Party, other_scope: int, other: Party) -> bool:
-    """Whether each of two strong operations lies in the scope of the other."""
+    """Whether each of two strong operations is in the scope of the other."""
     needed = "cta" if party.cta == other.cta else "cluster" if party.cluster == other.cluster else "gpu"
     return min(scope, other_scope) >= SCOPES[needed]
 
 
 class Shadow:
-    """The accesses to each piece of memory that a later access might still race with."""
+    """The accesses to each piece of memory with which a later access might race."""
 
     def __init__(self) -> None:
         self._accesses: dict[tuple[str, int, int], dict[tuple[int, bool, int], Access]] = {}
         self.races: list[tuple[int, int, str, int]] = []
 
     def enter(self, pieces: Iterable[tuple[str, int, int]], access: Access) -> None:
-        """An access to pieces of memory (space, block, address)."""
+        """Record an access to pieces of memory (space, block, address)."""
         for piece in pieces:
             before = self._accesses.setdefault(piece, {})
             racing = [one for one in before.values() if one.races(access)]
             self.races += [(one.line, access.line, piece[0], piece[2]) for one in racing]
             plain = access.writes and not access.scope
             if plain and not racing and all(one.known_to(access.party) for one in before.values()):
-                # who comes after it comes after them
+                # whatever is ordered after this write is ordered after those accesses, too
                 before.clear()
             before[access.party.number, access.writes, access.scope] = access
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What a release pattern publishes, with the scope and block of its first operation."""
+    """What a release pattern publishes, with the scope and thread of its first operation."""
 
     knowledge: Knowledge
     scope: int
@@ -177,18 +178,18 @@ class Release:
 
 @dataclass(eq=False)
 class Location:
-    """A word that strong operations write: the last write with those it updates, and what who reads it may learn."""
+    """A word with strong writes: the last one and the updates before it, and what its readers may acquire."""
 
     writes: list[Access] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
 
     def seen_by(self, scope: int, party: Party) -> bool:
-        """Whether a strong read sees the last write, as each lies in the scope of the other."""
+        """Whether a strong read observes the last write, as each is in the scope of the other."""
         return bool(self.writes) and within(self.writes[-1].scope, self.writes[-1].party, scope, party)
 
 
 class Patterns:
-    """Release and acquire patterns through memory, as the PTX memory model has them; fences of kind sc as acq_rel."""
+    """Release and acquire patterns of the PTX memory model; fence.sc counts as fence.acq_rel."""
 
     def __init__(self) -> None:
         self._locations: dict[tuple[str, int, int], Location] = {}
@@ -196,7 +197,7 @@ class Patterns:
         self._seen: dict[int, list[tuple[tuple[str, int, int], Release]]] = {}
 
     def fence(self, party: Party, scope: int, acquires: bool, releases: bool) -> None:
-        """A thread passes a fence: it learns of what it saw before, and its strong writes publish what it knows."""
+        """A fence: acquires from what was read before, and later strong writes release what is known now."""
         if acquires:
             self._learn(party, scope, None)
         if releases:
@@ -208,7 +209,7 @@ class Patterns:
                 party.acquire(release.knowledge)
 
     def read(self, party: Party, key: tuple[str, int, int], scope: int, acquires: bool) -> None:
-        """A strong read sees the last strong write, and through updates those before it."""
+        """A strong read observes the last strong write, and through updates those before it."""
         location = self._locations.get(key)
         if location is None:
             return
@@ -220,7 +221,7 @@ class Patterns:
             self._learn(party, scope, key)
 
     def write(self, access: Access, key: tuple[str, int, int], releases: bool, update: bool) -> None:
-        """A strong write: an update hands on what it read, others only what their own thread released before."""
+        """A strong write: an update continues the release sequence that it read, others only their own thread's."""
         location, party, scope = self._locations.setdefault(key, Location()), access.party, access.scope
         hands_on = update and location.seen_by(scope, party)
         kept = location.releases if hands_on else [one for one in location.releases if one.party is party]

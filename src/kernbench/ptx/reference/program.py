@@ -1,4 +1,4 @@
-"""A kernel as a list of instructions: labels and scopes resolved, variables laid out, registers by unique names."""
+"""A kernel as a list of instructions, with labels, scopes and the addresses of variables resolved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,23 +23,23 @@ from kernbench.ptx.text.module import (
 
 
 class UnknownInstructionError(PtxError):
-    """An instruction, operand or variable that the reference executor does not know."""
+    """An instruction, operand or variable that the reference executor does not support."""
 
 
 @dataclass
 class Program:
-    """What a thread runs: instructions in order, where labels lie, and where variables lie in their spaces."""
+    """Instructions in order, positions of labels, and offsets of variables in their spaces."""
 
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     # variable -> space and offset
     variables: dict[str, tuple[str, int]] = field(default_factory=dict)
-    # registers that are predicates
+    # names of predicate registers
     predicates: set[str] = field(default_factory=set)
     sizes: dict[str, int] = field(default_factory=lambda: {"shared": 0, "local": 0, "param": 0})
 
     def add(self, variable: Variable) -> None:
-        """Lay out a variable behind those of its space."""
+        """Allocate a variable in its space."""
         if variable.size is None or variable.space not in self.sizes or variable.initial is not None:
             raise UnknownInstructionError(f"the reference executor knows no such variable: {variable.name}")
         alignment = variable.natural_alignment
@@ -49,7 +49,7 @@ class Program:
 
 
 def program_of(kernel: Kernel) -> Program:
-    """A kernel's body as a program."""
+    """The program of a kernel's body."""
     program = Program()
     for parameter in kernel.params:
         program.variables[parameter.name] = "param", parameter.offset
@@ -62,7 +62,7 @@ def program_of(kernel: Kernel) -> Program:
 
 
 def _flatten(block: Block, outside: Mapping[str, str], program: Program) -> None:
-    """Add a scope's instructions; the names it declares get its number, so that inner ones hide outer ones."""
+    """Add a scope's instructions; the names it declares get its line, so that inner ones hide outer ones."""
     names = {**outside, **{name: f"{name}@{block.line}" for name in _declared(block)}}
     for statement in block.statements:
         if isinstance(statement, Registers) and statement.type == "pred":
@@ -123,7 +123,7 @@ def _operand(operand: Operand, names: Mapping[str, str]) -> Operand:
 
 
 def names_of(instruction: Instruction) -> set[str]:
-    """The names in an instruction: its guard's, and those of its operands."""
+    """The names in an instruction: those of its guard and its operands."""
     found = set() if instruction.guard is None else {instruction.guard.register}
     pending = list(instruction.operands)
     while pending:

@@ -1,4 +1,4 @@
-"""How the operands of an instruction are read: each becomes a function of the thread that gives its bits."""
+"""Operands of an instruction, converted to functions that return their bits for a thread."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ _SPACES = ("shared", "global", "local", "param")
 
 
 class Reader:
-    """How the operands of one instruction are read and written."""
+    """Access to the operands of one instruction."""
 
     def __init__(self, machine: Machine, instruction: Instruction):
         self.machine, self.instruction = machine, instruction
@@ -20,26 +20,26 @@ class Reader:
         self.line = instruction.line
 
     def unknown(self) -> UnknownInstructionError:
-        """This instruction is not among those that are known."""
+        """The error for an instruction that is not supported."""
         return UnknownInstructionError("the reference executor does not know this", self.line, 0, self.instruction.name)
 
     def has(self, *names: str) -> str:
-        """The first of some modifiers that is there, or ""."""
+        """The first modifier that is one of these names, or ""."""
         return next((name for name in self.modifiers if name in names), "")
 
     @property
     def space(self) -> str:
-        """The state space; without one, addresses are those of global memory."""
+        """The state space; by default global memory."""
         spaces = [name.partition("::")[0] for name in self.modifiers]
         return next((name for name in spaces if name in _SPACES), "global")
 
     @property
     def scope(self) -> int:
-        """The scope of a strong operation; the whole GPU where none is given."""
+        """The scope of a strong operation; by default the GPU."""
         return SCOPES[self.has(*SCOPES) or "gpu"]
 
     def value(self, operand: Operand) -> Value:
-        """An operand's bits."""
+        """The function that returns an operand's bits."""
         if isinstance(operand, (Integer, Float)):
             constant = operand.value if isinstance(operand, Integer) else operand.bits
             return lambda thread: constant
@@ -68,11 +68,11 @@ class Reader:
         return lambda thread: thread.registers.get(text, 0)
 
     def values(self, *positions: int) -> list[Value]:
-        """Several operands."""
+        """The same for several operands, by position."""
         return [self.value(self.instruction.operands[i]) for i in positions]
 
     def address(self, position: int) -> Value:
-        """The address between an operand's brackets."""
+        """The function that returns the address in an operand's brackets."""
         operand = self.instruction.operands[position]
         if not isinstance(operand, Address) or operand.more:
             raise self.unknown()
@@ -80,7 +80,7 @@ class Reader:
         return lambda thread: base(thread) + offset
 
     def target(self, position: int = 0) -> str:
-        """The register that an operand names."""
+        """The name of the register that an operand is."""
         operand = self.instruction.operands[position]
         if not isinstance(operand, Name):
             raise self.unknown()

@@ -1,4 +1,4 @@
-"""What instructions on numbers compute: plain functions of Python integers, which hold the bits of registers."""
+"""Arithmetic of instructions, as plain functions of Python integers."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,13 @@ from kernbench.ptx.text.types import TYPES, ScalarType
 
 
 def signed(value: int, bits: int) -> int:
-    """The number that `bits` bits stand for as a signed integer."""
+    """`bits` bits as a signed integer."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def number(value: int, kind: ScalarType) -> int:
-    """The number that a register's bits stand for as a type."""
+    """A register's bits as an integer of a type."""
     return signed(value, kind.bits) if kind.kind == "s" else value & ((1 << kind.bits) - 1)
 
 
@@ -25,7 +25,7 @@ def _shift_right(a: int, b: int, kind: ScalarType) -> int:
 
 
 def _quotient(a: int, b: int, kind: ScalarType) -> int:
-    """Towards zero; a division by zero, which PTX leaves open, gives all ones."""
+    """Rounded towards zero; a division by zero, undefined in PTX, gives all ones."""
     if b == 0:
         return -1
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
@@ -39,7 +39,7 @@ def _reverse(a: int, kind: ScalarType) -> int:
     return int(format(a, f"0{kind.bits}b")[::-1], 2)
 
 
-# of one, two and three numbers; results are cut to the width of the destination
+# results are truncated to the destination's width afterwards
 UNARY: dict[str, Callable[[int, ScalarType], int]] = {
     "mov": lambda a, kind: a,
     "not": lambda a, kind: ~a,
@@ -77,7 +77,7 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "hi": lambda a, b: a > b,
     "hs": lambda a, b: a >= b,
 }
-# what atomics and reductions leave in memory, of what is there and what is given
+# the new value of memory in atomics and reductions, from the old value and the operand
 UPDATES: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "min": min,

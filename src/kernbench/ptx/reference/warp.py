@@ -1,4 +1,4 @@
-"""Instructions for which threads come together: barriers, shuffles, votes, matches, reductions, elections."""
+"""Instructions at which threads of a warp or block meet: barriers, shuffles, votes, matches, reductions, elections."""
 
 from collections.abc import Callable
 
@@ -80,7 +80,7 @@ def shuffle(read: Reader) -> Step:
 
 
 def _source(lane: int, mode: str, amount: int, clamp: int) -> tuple[int, bool]:
-    """The lane that a shuffle reads, and whether it lies inside its segment; else it reads itself."""
+    """The lane that a shuffle reads, and whether it is in the segment; otherwise the lane reads itself."""
     segment, limit = clamp >> 8 & 31, clamp & 31
     highest = (lane & segment) | (limit & ~segment & 31)
     lowest = lane & segment
@@ -145,7 +145,7 @@ def reduce(read: Reader) -> Step:
 
 
 def elect(read: Reader) -> Step:
-    """elect.sync: the lowest lane of the mask."""
+    """elect.sync: elects the lowest lane of the mask."""
     machine, pair = read.machine, read.instruction.operands[0]
     (members,) = read.values(1)
     if not isinstance(pair, Pair) or not isinstance(pair.first, Name) or not isinstance(pair.second, Name):

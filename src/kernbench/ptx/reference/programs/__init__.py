@@ -1,9 +1,9 @@
 """Random PTX programs, the same for the same seed: safe by construction, or with one change to their synchronisation.
 
-A program is a row of segments, each of which hands values between threads in one way: over barriers with and without
-counts, over mbarriers, by copies, atomics, flags, or between the lanes of a warp. A warp's *role* is its number turned
-by the block's, so that warps of different blocks take different ways to the same barriers; where the last warp of a
-block lacks threads, it is the number of the warp. At its end every thread stores what it has gathered.
+A program is a sequence of segments, each of which passes values between threads in one way: by barriers with and
+without counts, mbarriers, copies, atomics, flags, or between the lanes of a warp. A warp's *role* is its number
+rotated by the block's, so that warps of different blocks take different paths to the same barriers; if the last warp
+of a block is partial, it is the number of the warp. At the end every thread stores its accumulated value.
 """
 
 import random
@@ -35,7 +35,7 @@ SEGMENTS: dict[str, tuple[Callable[[Writer], None], int]] = {
     "leave": (segments.leave, 2),
 }
 
-# those that were added later: drawn apart, so that other programs stay what they were for their seeds
+# segments added later are drawn separately, so that existing seeds still give the same programs
 MORE: dict[str, tuple[Callable[[Writer], None], int]] = {
     "local_memory": (segments.local_memory, 2),
     "arriving_copies": (asynchronous.arriving_copies, 4),
@@ -43,7 +43,7 @@ MORE: dict[str, tuple[Callable[[Writer], None], int]] = {
 
 
 def safe_program(seed: int) -> Program:
-    """A program without a race, which ends: segments of all blocks, then others that only some blocks run."""
+    """A program without races that terminates: segments for all blocks, then others that only some blocks execute."""
     rng = random.Random(seed)
     warps, grid = rng.choice((1, 2, 2, 3, 3, 4)), rng.choice((1, 2, 3, 3, 4, 5))
     stride, more = rng.randrange(warps), random.Random(seed ^ 0xE929)
@@ -58,7 +58,7 @@ def safe_program(seed: int) -> Program:
     for segment in together:
         segment(writer, cluster)
     if cluster > 1 and chance.random() < 0.3:
-        # by numbers of its own, as it was added later
+        # drawn from a generator of its own, as it was added later
         together.append(clusters.collect)
         writer.rng = chance
         clusters.collect(writer, cluster)
@@ -67,7 +67,7 @@ def safe_program(seed: int) -> Program:
     if kinds and rng.random() < 0.5:
         writer.add("barrier.sync 0;")
         if len(writer.living) == warps:
-            # barriers may be used again by others: nobody has left who alone knew that a round was over
+            # barrier numbers may be reused: no warp has exited that alone knew that a round was complete
             writer.barrier = 0
     ways = rng.choice((1, 2, 2, 3))
     for way in range(ways):
@@ -81,7 +81,7 @@ def safe_program(seed: int) -> Program:
 
 
 def _row(w: Writer, count: int, more: random.Random, everywhere: bool = True) -> list[str]:
-    """Segments one after the other; flags, which blocks hand on to each other, once, and where all blocks run them."""
+    """Segments in sequence; flags, which blocks pass on to each other, at most once and only where all blocks do."""
     kinds: list[str] = []
     if count and len(w.living) > 2 and w.rng.random() < 0.25:
         kinds.append("leave")
@@ -97,7 +97,7 @@ def _row(w: Writer, count: int, more: random.Random, everywhere: bool = True) ->
 
 
 def _way(w: Writer, way: int, ways: int, more: random.Random) -> list[str]:
-    """Segments of those blocks whose number modulo `ways` is `way`; all ways begin with the same barriers and warps."""
+    """Segments for blocks whose number modulo `ways` is `way`; all begin with the same free barriers and live warps."""
     if ways == 1:
         return _row(w, w.rng.choice((1, 1, 2)), more, False) + _last(w, more)
     barrier, living, room = w.barrier, w.living, w.room
@@ -110,7 +110,7 @@ def _way(w: Writer, way: int, ways: int, more: random.Random) -> list[str]:
 
 
 def _last(w: Writer, more: random.Random) -> list[str]:
-    """What can only come last on its way: lanes leave."""
+    """What can only come last in a path: lanes exit."""
     if more.random() > 0.15:
         return []
     segments.lanes_leave(w)
@@ -118,7 +118,7 @@ def _last(w: Writer, more: random.Random) -> list[str]:
 
 
 def changed_program(seed: int) -> Program | None:
-    """A safe program with one change to what orders it; None where it has nothing to change."""
+    """A safe program with one change to its synchronisation; None if it has none."""
     program = safe_program(seed)
     rng = random.Random(seed ^ 0x5EED)
     candidates = [i for i, line in enumerate(program.lines) if line.sync]

@@ -10,7 +10,7 @@ def _wait(w: Writer, barrier: str, parity: str) -> None:
 
 
 def _arrive(w: Writer, barrier: str, elected: bool) -> None:
-    """Arrivals of all lanes of a warp, or of one for the warp."""
+    """Arrivals of all lanes of a warp, or of one lane for its warp."""
     state = w.new("%rd")
     if not elected:
         w.sync(f"mbarrier.arrive.shared.b64 {state}, [{barrier}];", "arrive")
@@ -21,7 +21,7 @@ def _arrive(w: Writer, barrier: str, elected: bool) -> None:
 
 
 def make_mbarriers(w: Writer, counts: list[int], fixed: bool = True) -> list[str]:
-    """mbarriers that one thread initialises for all; the barrier behind that is `fixed`, or may be changed."""
+    """mbarriers that one thread initialises for all, then a barrier that is `fixed`, or may be changed."""
     names = [w.shared(8, 8) for _ in counts]
 
     def init() -> None:
@@ -44,7 +44,7 @@ def _odd(w: Writer, trip: str, before: int = 0) -> str:
 
 
 def mbarriers(w: Writer) -> None:
-    """Producers and consumers over mbarriers, round after round."""
+    """Producers and consumers with mbarriers, in several rounds."""
     if len(w.living) < 2:
         return same_warp(w)
     producers, consumers = two_groups(w)
@@ -107,7 +107,7 @@ def same_warp(w: Writer) -> None:
 
 
 def some_lanes(w: Writer) -> None:
-    """Some lanes of a warp write and meet, one of them arrives for them, and warps wait."""
+    """Some lanes of a warp write and synchronise, one of them arrives for all, and other warps wait."""
     writer, readers, some = w.rng.choice(w.living), w.pick(), min(w.rng.choice((5, 8, 16)), w.least)
     (ready,) = make_mbarriers(w, [1])
     base, state = w.shared(w.warps * WARP * 4), w.new("%rd")
@@ -136,7 +136,7 @@ def some_lanes(w: Writer) -> None:
 
 
 def relay(w: Writer) -> None:
-    """One lane waits for an mbarrier, and its warp hands what that lane knows on at a barrier."""
+    """One lane waits for an mbarrier, and its warp passes that knowledge on at a barrier."""
     if len(w.living) < 2:
         return same_warp(w)
     first, second = two_groups(w)
@@ -165,7 +165,7 @@ def relay(w: Writer) -> None:
 
 
 def copies(w: Writer) -> None:
-    """cp.async of every thread in groups, waited for, then read by others."""
+    """cp.async of every thread in groups; after the wait others read the results."""
     size = w.rng.choice((4, 8, 16))
     base, groups = w.shared(w.warps * WARP * size), w.rng.randint(1, 2)
     more = w.shared(w.warps * WARP * size)
@@ -183,7 +183,7 @@ def copies(w: Writer) -> None:
 
 
 def _limit(w: Writer, size: int) -> str:
-    """How many bytes a copy reads, where that is said: a number, a register, or a predicate of lanes that read none."""
+    """The src-size or ignore-src operand of a cp.async: none, a number, a register, or a predicate."""
     way, predicate = w.rng.randrange(5), w.new("%p")
     if way == 0:
         return ""
@@ -212,7 +212,7 @@ def arriving_copies(w: Writer) -> None:
         w.add(f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global [{mine}], [{source}], {size};")
         text = f"cp.async.mbarrier.arrive.noinc.shared.b64 [{ready}];"
         if not alone:
-            # the two stay together: the other way round, it depends on the order of threads which phase counts what
+            # both must stay in this order: otherwise the phase that counts them depends on the order of threads
             text = text.replace(".noinc", "") + f"\n  mbarrier.arrive.shared.b64 {state}, [{ready}];"
         w.sync(text, "arrive")
 

@@ -1,4 +1,4 @@
-"""Changes to what orders a program: one line dropped, moved or altered."""
+"""Changes to a program's synchronisation: one line dropped, moved or altered."""
 
 import random
 from collections.abc import Callable
@@ -13,14 +13,14 @@ def _drop(lines: Lines, at: int, rng: random.Random) -> Lines:
 
 
 def _delay(lines: Lines, at: int, rng: random.Random) -> Lines:
-    """The line comes one later; not past a label or branch."""
+    """Move the line down by one; not past a label or branch."""
     if at + 1 < len(lines) and not lines[at + 1].text.endswith(":") and "bra" not in lines[at + 1].text:
         return [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]
     return _drop(lines, at, rng)
 
 
 def _advance(lines: Lines, at: int, rng: random.Random) -> Lines:
-    """The line comes one earlier."""
+    """Move the line up by one."""
     before = lines[at - 1].text if at else ":"
     if before.endswith(":") or "bra" in before:
         return _drop(lines, at, rng)
@@ -44,7 +44,7 @@ def _other_barrier(lines: Lines, at: int, rng: random.Random) -> Lines:
 
 
 def _no_wait(lines: Lines, at: int, rng: random.Random) -> Lines:
-    """Aligned, as lanes that come one by one and do not wait may be counted in any round."""
+    """Arrive instead of sync; aligned, as lanes that arrive singly and do not wait may be counted in any round."""
     return _replaced(
         lines, at, lines[at].text.replace("barrier", "bar").replace(".aligned", "").replace("sync", "arrive")
     )

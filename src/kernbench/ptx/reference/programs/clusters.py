@@ -1,11 +1,11 @@
-"""Segments of random programs: blocks of a cluster that hand values to each other."""
+"""Segments of random programs in which blocks of a cluster pass values to each other."""
 
 from kernbench.ptx.reference.programs.asynchronous import make_mbarriers
 from kernbench.ptx.reference.programs.writer import BULK, TABLE, WARP, Writer, put, some_lanes_of, take
 
 
 def meet(w: Writer) -> None:
-    """All threads of a cluster meet."""
+    """Synchronise all threads of a cluster."""
     w.sync("barrier.cluster.arrive.release;\n  barrier.cluster.wait.acquire;", "cluster")
 
 
@@ -16,7 +16,7 @@ def _wait(w: Writer, barrier: str) -> None:
 
 
 def _neighbour(w: Writer, blocks: int, steps: int) -> str:
-    """The rank of a block so many steps further round the cluster."""
+    """The rank of the block that many steps further in the cluster, cyclically."""
     rank = w.new("%r")
     w.add(
         f"mov.u32 {rank}, %cluster_ctarank;", f"add.u32 {rank}, {rank}, {steps};", f"rem.u32 {rank}, {rank}, {blocks};"
@@ -25,10 +25,10 @@ def _neighbour(w: Writer, blocks: int, steps: int) -> str:
 
 
 def ring(w: Writer, blocks: int) -> None:
-    """A warp of each block sends words to the next one of its cluster, twice: counted stores, then ordinary ones.
+    """A warp of each block sends words to the next block of its cluster, twice: by counted, then by ordinary stores.
 
-    An mbarrier there counts the bytes of the first; the second come when all threads of the next one have said, at an
-    mbarrier of the one that sends, that they have read those.
+    An mbarrier of the receiver counts the bytes of the first; the second follow when all threads of the receiver have
+    arrived, at an mbarrier of the sender, after reading the first.
     """
     role = w.rng.choice(w.living)
     threads = w.threads(role)
@@ -63,9 +63,9 @@ def ring(w: Writer, blocks: int) -> None:
 
 
 def collect(w: Writer, blocks: int) -> None:
-    """A warp of each block updates the words of one block of its cluster, whose mbarrier counts the bytes.
+    """A warp of each block updates words of one block of its cluster, whose mbarrier counts the bytes.
 
-    The words are set before, by ordinary stores: such updates see them without a proxy fence.
+    The words are initialised by ordinary stores, which such updates see without a proxy fence.
     """
     role, leader = w.rng.choice(w.living), w.rng.randrange(blocks)
     threads, words = w.threads(role), w.rng.choice((1, 4, WARP))
@@ -100,7 +100,7 @@ def collect(w: Writer, blocks: int) -> None:
 
 
 def multicast(w: Writer, blocks: int) -> None:
-    """A thread of one block copies a piece of the table to blocks of its cluster: their mbarriers count the bytes."""
+    """A thread of one block copies a piece of the table to blocks of its cluster, whose mbarriers count the bytes."""
     role, leader = w.rng.choice(w.living), w.rng.randrange(blocks)
     chosen = w.rng.randrange(1, 1 << blocks)
     (full,) = make_mbarriers(w, [1])

@@ -1,10 +1,10 @@
-"""Segments of random programs: how values go between threads over barriers, warps, atomics and flags."""
+"""Segments of random programs that pass values between threads by barriers, warp operations, atomics and flags."""
 
 from kernbench.ptx.reference.programs.writer import COUNTERS, WARP, Writer, put, some_lanes_of, take, two_groups
 
 
 def exchange(w: Writer) -> None:
-    """Every thread writes, all meet, every thread reads another's slot; perhaps several times."""
+    """Every thread writes, all synchronise, every thread reads another's slot; perhaps several times."""
     base, source = w.shared(w.warps * WARP * 4), w.rng.choice(w.living)
     mine, theirs = w.slot(base), w.slot(base, source, w.rng.randrange(WARP))
 
@@ -18,7 +18,7 @@ def exchange(w: Writer) -> None:
 
 
 def group(w: Writer) -> None:
-    """Some warps meet at a barrier for so many threads."""
+    """Some warps synchronise at a barrier with a thread count."""
     roles, number = w.pick(), w.named()
     base, count = w.shared(w.warps * WARP * 4), WARP * len(roles)
     how = w.rng.choice(("bar.sync {}, {};", "barrier.sync {}, {};", "barrier.sync.aligned {}, {};"))
@@ -40,7 +40,7 @@ def group(w: Writer) -> None:
 
 
 def hand_over(w: Writer) -> None:
-    """Producers arrive, consumers wait; before a slot is filled again, consumers arrive and producers wait."""
+    """Producers arrive, consumers wait; before a slot is refilled, consumers arrive and producers wait."""
     if len(w.living) < 2:
         return exchange(w)
     producers, consumers = two_groups(w)
@@ -81,7 +81,7 @@ def hand_over(w: Writer) -> None:
 
 
 def lanes(w: Writer) -> None:
-    """Lanes take ways of their own, and loops of their own length; some hand values over in local memory."""
+    """Lanes diverge, and have loops of different lengths."""
     part, other, join, value = w.new("%p"), w.new("L"), w.new("L"), w.new("%r")
     w.add(f"and.b32 {value}, %r2, {w.rng.choice((1, 3, 5, 16, 31))};")
     w.add(f"setp.lt.u32 {part}, {value}, {w.rng.randint(1, 6)};", f"@{part} bra {other};")
@@ -106,7 +106,7 @@ ARITHMETIC = (
 
 
 def arithmetic(w: Writer) -> None:
-    """One operation on what the thread has gathered."""
+    """One operation on the thread's accumulated value."""
     rng, target = w.rng, w.new("%r")
     text = rng.choice(ARITHMETIC)
     other = rng.choice(("%r4", "%r2", "%r1", str(rng.randrange(1 << 31)), "-7"))
@@ -118,7 +118,7 @@ def arithmetic(w: Writer) -> None:
 
 
 def warp_memory(w: Writer) -> None:
-    """Lanes of a warp hand values over in shared memory, all of them or those of a mask."""
+    """Lanes of a warp exchange values in shared memory, all of them or those of a mask."""
     base, turn = w.shared(w.warps * WARP * 4), w.rng.randrange(1, WARP)
     some = min(w.rng.choice((32, 32, 8, 16, 5)), w.least)
     mask = (1 << some) - 1
@@ -172,7 +172,7 @@ def _warp_value(w: Writer, some: int) -> None:
 
 
 def atomics(w: Writer) -> None:
-    """A cell that one thread sets, all add to, and all read; sums in global memory that nobody reads."""
+    """A cell that one thread sets, all update, and all read; sums in global memory that nobody reads."""
     base, operation = w.shared(16), w.rng.choice(("add.u32", "max.s32", "xor.b32", "and.b32", "min.u32"))
     setter = w.rng.choice(w.living)
     w.only([setter], lambda: w.one_lane(w.rng.randrange(w.least), lambda: w.add(f"st.shared.u32 [{base}], %r1;")))
@@ -190,7 +190,7 @@ def atomics(w: Writer) -> None:
 
 
 def flags(w: Writer) -> None:
-    """Each block waits for the one before it, reads what that left, and leaves something for the next."""
+    """Each block waits for the previous one, reads its value, and leaves one for the next."""
     first, after, poll, seen = w.new("%p"), w.new("L"), w.new("L"), w.new("%p")
     cell, word, value, strong = w.new("%rd"), w.new("%r"), w.new("%r"), w.rng.random() < 0.5
     role = w.rng.choice(w.living)
@@ -219,7 +219,7 @@ def flags(w: Writer) -> None:
 
 
 def leave(w: Writer) -> None:
-    """Warps of some roles end."""
+    """Warps of some roles exit."""
     if len(w.living) < 2:
         return arithmetic(w)
     going = sorted(w.rng.sample(w.living, w.rng.randint(1, max(1, len(w.living) - 2))))
@@ -232,7 +232,7 @@ def leave(w: Writer) -> None:
 
 
 def local_memory(w: Writer) -> None:
-    """Every thread fills an array of its own, at indices that differ between lanes, and reads some of it."""
+    """Every thread fills a local array, at indices that differ between lanes, and reads some of it."""
     words, base = w.rng.choice((4, 8, 16)), w.local(64)
     address, index, value = w.new("%r"), w.new("%r"), w.new("%r")
     trips = w.new("%r")
@@ -255,9 +255,9 @@ def local_memory(w: Writer) -> None:
 
 
 def lanes_leave(w: Writer) -> None:
-    """Some lanes of some warps leave after all have met; the others meet again, and read what was written before.
+    """After a barrier some lanes of some warps exit; the others synchronise again, and read what was written before.
 
-    Nothing may follow that counts on all lanes of a warp.
+    No segment that needs whole warps may follow.
     """
     if w.least < 2:
         return local_memory(w)

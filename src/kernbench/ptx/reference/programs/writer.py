@@ -1,4 +1,4 @@
-"""Writing random programs: lines, registers, roles of warps, and the few things all segments do."""
+"""Generation of random programs: lines, registers, roles of warps, and what all segments need."""
 
 import random
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 WARP = 32
 TABLE = 512
 COUNTERS = 16
-# bytes of a block's part of the array that bulk copies fill
+# bytes that a block's bulk copy writes to global memory
 BULK = 512
-# such parts of each block
+# number of such areas for each block
 ROOMS = 5
 HEAD = """.version 8.6
 .target sm_90a
@@ -44,7 +44,7 @@ TAIL = """
 
 @dataclass(frozen=True)
 class Line:
-    """Lines of a program that stay together; `sync` says what they order, "" where nothing."""
+    """Lines of a program that stay together; `sync` is the kind of synchronisation, "" for none."""
 
     text: str
     sync: str = ""
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass
 class Program:
-    """A program, and the launch it is made for."""
+    """A program, and the launch that it is made for."""
 
     seed: int
     grid: int
@@ -61,29 +61,29 @@ class Program:
     head: str
     tail: str = TAIL
     kinds: tuple[str, ...] = ()
-    # what was changed, "" for a program that is safe
+    # the change, "" for a safe program
     change: str = ""
-    # threads that the last warp of a block lacks
+    # number of threads that the last warp of a block lacks
     missing: int = 0
-    # blocks of a cluster
+    # blocks per cluster
     cluster: int = 1
 
     @property
     def block(self) -> int:
-        """Threads of a block."""
+        """Number of threads of a block."""
         return self.warps * WARP - self.missing
 
     @property
     def text(self) -> str:
-        """The module."""
+        """The text of the module."""
         return self.head + "\n".join(f"  {line.text}" for line in self.lines) + self.tail.format()
 
 
 @dataclass
 class Writer:
-    """Writes segments, and knows which roles still run and which registers and barriers are taken.
+    """Generates segments, and tracks live roles, used registers and used barriers.
 
-    Where the last warp lacks threads (`missing`), roles are numbers of warps: `stride` is 0.
+    With a partial last warp (`missing`), roles are warp numbers: `stride` is 0.
     """
 
     rng: random.Random
@@ -96,58 +96,58 @@ class Writer:
     variables: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"%r": 10, "%p": 0, "%rd": 8, "L": 0})
     barrier: int = 0
-    # where bulk copies write in global memory: the number of the room, and the role that wrote there last
+    # where bulk copies write in global memory: number of the area, and the role that last wrote there
     room: tuple[int, int | None] = (0, None)
 
     def new(self, kind: str) -> str:
-        """A register (or label) that nobody uses yet."""
+        """A fresh register (or label)."""
         self.counts[kind] += 1
         return f"{kind}{self.counts[kind] - 1}"
 
     def add(self, *texts: str) -> None:
-        """Lines that order nothing."""
+        """Add lines without synchronisation."""
         self.lines += [Line(text) for text in texts]
 
     def sync(self, text: str, what: str) -> None:
-        """A line that orders something, and may be changed."""
+        """Add a synchronising line, which may be changed."""
         self.lines.append(Line(text, what))
 
     def shared(self, nbytes: int, align: int = 16) -> str:
-        """Shared memory of its own."""
+        """Declare a shared variable."""
         name = f"s{len(self.variables)}"
         self.variables.append(f"  .shared .align {align} .b8 {name}[{nbytes}];")
         return name
 
     @property
     def least(self) -> int:
-        """Lanes that every warp has."""
+        """Number of lanes that every warp has."""
         return WARP - self.missing
 
     def threads(self, *roles: int) -> int:
-        """How many threads the warps of some roles have."""
+        """Number of threads of the warps of some roles."""
         return WARP * len(roles) - (self.missing if self.warps - 1 in roles else 0)
 
     def local(self, nbytes: int) -> str:
-        """Local memory of its own."""
+        """Declare a local variable."""
         name = f"s{len(self.variables)}"
         self.variables.append(f"  .local .align 4 .b8 {name}[{nbytes}];")
         return name
 
     def pick(self, least: int = 1, among: list[int] | None = None) -> list[int]:
-        """Some of the roles that still run."""
+        """Some of the live roles."""
         roles = self.living if among is None else among
         return sorted(self.rng.sample(roles, self.rng.randint(min(least, len(roles)), len(roles))))
 
     def named(self) -> int:
-        """A barrier for one group of warps, which no other group has used."""
+        """A barrier number that no other group of warps has used."""
         self.barrier += 1
         assert self.barrier < 16
         return self.barrier
 
     def room_for_copy(self, role: int) -> int:
-        """Where a role may write by a bulk copy: another room once a role has left that wrote there.
+        """The area to which a role may write by a bulk copy: a new one if the role that last wrote has exited.
 
-        Who leaves publishes nothing: barriers do not wait for it.
+        An exited thread publishes nothing: barriers do not wait for it.
         """
         number, writer = self.room
         self.room = number + (writer is not None and writer not in self.living), role
@@ -155,7 +155,7 @@ class Writer:
         return self.room[0]
 
     def everybody(self) -> None:
-        """All living threads of a block meet."""
+        """Synchronise all live threads of a block."""
         rng, all_here = self.rng, len(self.living) == self.warps
         kind = rng.randrange(5)
         if kind == 0 and all_here:
@@ -166,7 +166,7 @@ class Writer:
             self.sync(f"bar.red.popc.u32 {votes}, 0, {holds};", "red")
             self.mix(votes)
         elif kind == 2:
-            # lanes come to it by two instructions
+            # lanes reach it at two different instructions
             apart, first, second = self.new("%p"), self.new("L"), self.new("L")
             self.add(f"setp.lt.u32 {apart}, %r2, {rng.randint(1, 31)};", f"@{apart} bra {first};")
             self.sync("barrier.sync 0;", "unaligned")
@@ -177,18 +177,18 @@ class Writer:
             self.sync(rng.choice(("bar.sync 0;", "barrier.sync 0;", "barrier.sync.aligned 0;")), "bar")
 
     def mix(self, value: str) -> None:
-        """Take a value into what the thread gathers."""
+        """Mix a value into the thread's accumulated value."""
         self.add(f"xor.b32 %r5, %r5, {value};", "mad.lo.u32 %r5, %r5, 1664525, 1013904223;")
 
     def holds(self, roles: list[int]) -> str:
-        """A predicate: the thread's warp has one of these roles."""
+        """A predicate: whether the thread's warp has one of these roles."""
         bit, here = self.new("%r"), self.new("%p")
         mask = sum(1 << role for role in roles)
         self.add(f"shr.u32 {bit}, {mask}, %r6;", f"and.b32 {bit}, {bit}, 1;", f"setp.eq.u32 {here}, {bit}, 1;")
         return here
 
     def only(self, roles: list[int], body: Callable[[], None]) -> None:
-        """A body for warps of some roles."""
+        """Code for warps of some roles only."""
         if sorted(roles) == sorted(self.living):
             body()
             return
@@ -198,14 +198,14 @@ class Writer:
         self.add(f"{after}:")
 
     def one_lane(self, lane: int, body: Callable[[], None]) -> None:
-        """A body for one lane of each warp."""
+        """Code for one lane of each warp only."""
         other, after = self.new("%p"), self.new("L")
         self.add(f"setp.ne.u32 {other}, %r2, {lane};", f"@{other} bra {after};")
         body()
         self.add(f"{after}:")
 
     def slot(self, base: str, role: int | None = None, turn: int = 0, size: int = 4) -> str:
-        """The address of a thread's own slot, or that of the lane `turn` further in the warp of a role."""
+        """The address of a thread's own slot, or of that of the lane `turn` further in the warp of a role."""
         address, lane, warp = self.new("%r"), self.new("%r"), self.new("%r")
         self.add(f"add.u32 {lane}, %r2, {turn};", f"and.b32 {lane}, {lane}, 31;", f"mov.u32 {warp}, %r3;")
         if role is not None:
@@ -227,7 +227,7 @@ class Writer:
         self.add(f"add.u32 {count}, {count}, 1;", f"setp.lt.u32 {again}, {count}, {trips};", f"@{again} bra {head};")
 
     def trips(self) -> str:
-        """One to three rounds, the same for all threads of a block, others in other blocks."""
+        """One to three iterations: equal in all threads of a block, perhaps different between blocks."""
         trips = self.new("%r")
         self.add(f"and.b32 {trips}, %r1, {self.rng.randint(0, 1)};")
         self.add(f"add.u32 {trips}, {trips}, {self.rng.randint(1, 2)};")
@@ -235,7 +235,7 @@ class Writer:
 
 
 def put(w: Writer, address: str, count: str | None = None) -> None:
-    """Store something of the thread's own, which differs from round to round."""
+    """Store a value of the thread, different in each iteration."""
     value = w.new("%r")
     w.add(f"xor.b32 {value}, %r5, {w.rng.randrange(1 << 16)};")
     if count is not None:
@@ -244,14 +244,14 @@ def put(w: Writer, address: str, count: str | None = None) -> None:
 
 
 def take(w: Writer, address: str) -> None:
-    """Load a word, and take it into what the thread gathers."""
+    """Load a word, and mix it into the accumulated value."""
     value = w.new("%r")
     w.add(f"ld.shared.u32 {value}, [{address}];")
     w.mix(value)
 
 
 def some_lanes_of(w: Writer, some: int, body: Callable[[], None]) -> None:
-    """A body for the first lanes of each warp."""
+    """Code for the first `some` lanes of each warp only."""
     if some == WARP:
         body()
         return
@@ -262,7 +262,7 @@ def some_lanes_of(w: Writer, some: int, body: Callable[[], None]) -> None:
 
 
 def two_groups(w: Writer) -> tuple[list[int], list[int]]:
-    """Two groups of roles that still run."""
+    """Two disjoint groups of live roles."""
     roles = w.pick(2)
     w.rng.shuffle(roles)
     cut = w.rng.randint(1, len(roles) - 1)
