@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernbench.ptx.reference.machine import Machine, Thread
-from kernbench.ptx.reference.order import Knowledge, Party, joined, known_together
+from kernbench.ptx.reference.order import Actor, Knowledge, joined, known_together
 
 _PHASE = 24
 
@@ -51,20 +51,20 @@ def awaited(machine: Machine, thread: Thread, address: int) -> bool:
     return early
 
 
-def _at(machine: Machine, party: Party, address: int) -> Mbarrier:
+def _at(machine: Machine, actor: Actor, address: int) -> Mbarrier:
     """The mbarrier at an address; it is a race if its init does not come before.
 
     Other lanes of the initialising warp need no order. An asynchronous operation signals on behalf of the thread that
     begins it, which must know of the init, in whichever block of the cluster the mbarrier is.
     """
-    home = machine.home(party, address)
+    home = machine.home(actor, address)
     found = machine.mbarriers.get(home)
     if found is None:
         machine.misuse.append("an mbarrier is used before its init")
         found = machine.mbarriers[home] = Mbarrier(1, 1)
     if found.made is not None:
         maker, clock = found.made
-        if (maker.cta, maker.warp) != (party.cta, party.warp) and party.knowledge.clocks[maker.number] < clock:
+        if (maker.cta, maker.warp) != (actor.cta, actor.warp) and actor.knowledge.clocks[maker.number] < clock:
             machine.shadow.races.append((0, 0, "mbarrier", address))
     return found
 
@@ -120,8 +120,8 @@ class Operation:
     """
 
     machine: Machine
-    party: Party
-    reader: Party
+    actor: Actor
+    reader: Actor
     spaces: tuple[str, str]
     addresses: tuple[int, int]
     nbytes: int
@@ -140,13 +140,13 @@ class Operation:
             machine.in_flight.remove(self)
         data = bytes(self.nbytes)
         if self.taken:
-            data = machine.read(source, self.party, self.addresses[1], self.taken) + data[self.taken :]
+            data = machine.read(source, self.actor, self.addresses[1], self.taken) + data[self.taken :]
             machine.note(self.reader, source, self.addresses[1], self.taken, False, 0, False, self.line)
-        machine.write(to, self.party, self.addresses[0], data)
-        machine.note(self.party, to, self.addresses[0], self.nbytes, True, 0, False, self.line)
+        machine.write(to, self.actor, self.addresses[0], data)
+        machine.note(self.actor, to, self.addresses[0], self.nbytes, True, 0, False, self.line)
         if self.mbarrier is not None:
-            barrier = _at(machine, self.party, self.mbarrier)
-            barrier.held.append(self.party.known().join(self.reader.known()))
+            barrier = _at(machine, self.actor, self.mbarrier)
+            barrier.held.append(self.actor.known().join(self.reader.known()))
             barrier.bytes -= self.nbytes
             barrier.look(machine)
 
@@ -156,8 +156,8 @@ def copy(
     mbarrier: int | None, line: int,
 ) -> None:  # fmt: skip
     """Begin a bulk copy in the async proxy; it completes on an mbarrier, or belongs to the thread's open group."""
-    party, reader = machine.new_party(thread, True), machine.new_party(thread, True)
-    operation = Operation(machine, party, reader, spaces, addresses, nbytes, nbytes, line, mbarrier)
+    actor, reader = machine.new_actor(thread, True), machine.new_actor(thread, True)
+    operation = Operation(machine, actor, reader, spaces, addresses, nbytes, nbytes, line, mbarrier)
     machine.in_flight.append(operation)
     thread.clock += 1
     if mbarrier is None:
@@ -166,8 +166,8 @@ def copy(
 
 def copy_lane(machine: Machine, thread: Thread, addresses: tuple[int, int], nbytes: int, taken: int, line: int) -> None:
     """Begin a cp.async in the thread's open group: `taken` bytes of global memory, followed by zeros."""
-    party, reader = machine.new_party(thread, False), machine.new_party(thread, False)
-    operation = Operation(machine, party, reader, ("shared", "global"), addresses, nbytes, taken, line)
+    actor, reader = machine.new_actor(thread, False), machine.new_actor(thread, False)
+    operation = Operation(machine, actor, reader, ("shared", "global"), addresses, nbytes, taken, line)
     machine.in_flight.append(operation)
     thread.clock += 1
     thread.groups[-1].append(operation)
@@ -181,7 +181,7 @@ class Sent:
     """
 
     machine: Machine
-    party: Party
+    actor: Actor
     address: int
     nbytes: int
     new: Callable[[bytes], bytes]
@@ -193,11 +193,11 @@ class Sent:
         """Store, and signal the mbarrier."""
         machine, nbytes = self.machine, self.nbytes
         machine.write(
-            "shared", self.party, self.address, self.new(machine.read("shared", self.party, self.address, nbytes))
+            "shared", self.actor, self.address, self.new(machine.read("shared", self.actor, self.address, nbytes))
         )
-        machine.note(self.party, "shared", self.address, nbytes, True, self.scope, False, self.line)
-        barrier = _at(machine, self.party, self.mbarrier)
-        barrier.held.append(self.party.known())
+        machine.note(self.actor, "shared", self.address, nbytes, True, self.scope, False, self.line)
+        barrier = _at(machine, self.actor, self.mbarrier)
+        barrier.held.append(self.actor.known())
         barrier.bytes -= nbytes
         barrier.look(machine)
 
@@ -208,8 +208,8 @@ def send(
 ) -> None:  # fmt: skip
     """st.async and red.async."""
     _at(machine, thread, mbarrier)
-    party = machine.new_party(thread, False)
-    machine.in_flight.append(Sent(machine, party, address, nbytes, new, scope, mbarrier, line))
+    actor = machine.new_actor(thread, False)
+    machine.in_flight.append(Sent(machine, actor, address, nbytes, new, scope, mbarrier, line))
     thread.clock += 1
 
 
@@ -228,7 +228,7 @@ class LaterArrival:
             operation.complete()
         if _counted(self.machine, self.barrier, 1):
             self.barrier.arrivals.append(self.released)
-            self.barrier.held += [one.party.known().join(one.reader.known()) for one in self.copies]
+            self.barrier.held += [one.actor.known().join(one.reader.known()) for one in self.copies]
             self.barrier.look(self.machine)
 
 
@@ -255,6 +255,6 @@ def wait_group(thread: Thread, keep: int | None, bulk: bool, sources: bool) -> N
         for operation in group:
             operation.complete()
             known = operation.reader.known()
-            thread.acquire(known if sources else known.join(operation.party.known()))
+            thread.acquire(known if sources else known.join(operation.actor.known()))
         if not sources:
             group.clear()

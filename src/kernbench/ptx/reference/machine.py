@@ -13,7 +13,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.reference.barriers import ClusterBarriers, CtaBarriers
-from kernbench.ptx.reference.order import Access, Knowledge, Party, Patterns, Shadow
+from kernbench.ptx.reference.order import Access, Actor, Knowledge, Patterns, Shadow
 from kernbench.ptx.reference.program import Program, program_of
 from kernbench.ptx.text.module import Kernel
 
@@ -31,12 +31,8 @@ Step = Callable[["Thread"], object]
 Piece = tuple[str, int, int]
 
 
-class StuckError(Exception):
-    """A program that cannot continue and is no deadlock: lanes of a warp that never meet."""
-
-
 @dataclass(eq=False)
-class Thread(Party):
+class Thread(Actor):
     """One thread: registers, program counter, and what it waits for."""
 
     tid: int = 0
@@ -107,7 +103,7 @@ class Machine:
         self.barriers, self.clusters = CtaBarriers(self), ClusterBarriers(self)
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
         self.in_flight: list[Operation | LaterArrival | Sent] = []
-        self._parties = grid * block
+        self._actors = grid * block
         self.steps: list[Step] = []
         # bytes that are tracked as one piece
         self.granule = 4
@@ -126,24 +122,24 @@ class Machine:
             bytes_ = slice(parameter.offset, parameter.offset + parameter.size)
             self.params[bytes_] = (number % (1 << 8 * parameter.size)).to_bytes(parameter.size, "little")
 
-    def new_party(self, begun_by: Party, proxied: bool) -> Party:
+    def new_actor(self, begun_by: Actor, proxied: bool) -> Actor:
         """An actor for an asynchronous operation, with the knowledge of the thread that begins it."""
-        self._parties += 1
+        self._actors += 1
         known, warp = begun_by.known(), begun_by.warp
-        return Party(
-            self._parties, begun_by.cta, known, asynchronous=True, proxied=proxied, warp=warp, cluster=begun_by.cluster
+        return Actor(
+            self._actors, begun_by.cta, known, asynchronous=True, proxied=proxied, warp=warp, cluster=begun_by.cluster
         )
 
-    def home(self, party: Party, address: int) -> tuple[int, int]:
+    def home(self, actor: Actor, address: int) -> tuple[int, int]:
         """The block whose shared memory an address names (its own, or one of its cluster), and the offset there."""
         rank, offset = divmod(address, CLUSTER_WINDOW)
-        return (party.cta // self.cluster * self.cluster + rank - 1 if rank else party.cta), offset
+        return (actor.cta // self.cluster * self.cluster + rank - 1 if rank else actor.cta), offset
 
     def in_block(self, rank: int, address: int) -> int:
         """The address of the same offset in a block of the cluster."""
         return (rank + 1) * CLUSTER_WINDOW + address % CLUSTER_WINDOW
 
-    def bytes_of(self, space: str, thread: Party, address: int) -> tuple[bytearray, int]:
+    def bytes_of(self, space: str, thread: Actor, address: int) -> tuple[bytearray, int]:
         """A space's memory as a thread sees it, and its first address."""
         if space == "shared":
             return self.shared[self.home(thread, address)[0]], address - self.home(thread, address)[1]
@@ -152,34 +148,34 @@ class Machine:
             return thread.local, 0
         return (self.params, 0) if space == "param" else (self.memory, FIRST_ADDRESS)
 
-    def read(self, space: str, party: Party, address: int, nbytes: int) -> bytes:
+    def read(self, space: str, actor: Actor, address: int, nbytes: int) -> bytes:
         """Read memory; an address outside it is an error, as programs must not have any."""
-        memory, first = self.bytes_of(space, party, address)
+        memory, first = self.bytes_of(space, actor, address)
         start = address - first
         if start < 0 or start + nbytes > len(memory):
             raise IndexError(f"{nbytes} bytes at {address:#x} of {space} memory")
         return bytes(memory[start : start + nbytes])
 
-    def write(self, space: str, party: Party, address: int, data: bytes) -> bool:
+    def write(self, space: str, actor: Actor, address: int, data: bytes) -> bool:
         """Write memory; returns whether it already held these bytes."""
-        same = self.read(space, party, address, len(data)) == data
-        memory, first = self.bytes_of(space, party, address)
+        same = self.read(space, actor, address, len(data)) == data
+        memory, first = self.bytes_of(space, actor, address)
         memory[address - first : address - first + len(data)] = data
         self.events += not same
         return same
 
     def note(
-        self, party: Party, space: str, address: int, nbytes: int, writes: bool, scope: int, same: bool, line: int
+        self, actor: Actor, space: str, address: int, nbytes: int, writes: bool, scope: int, same: bool, line: int
     ) -> Access:
         """Record an access, and the races that it has."""
-        access = Access(party, party.clock, space, writes, scope, same, line)
+        access = Access(actor, actor.clock, space, writes, scope, same, line)
         if space in ("shared", "global"):
-            self.shadow.enter(self.pieces(party, space, address, nbytes), access)
+            self.shadow.enter(self.pieces(actor, space, address, nbytes), access)
         return access
 
-    def pieces(self, party: Party, space: str, address: int, nbytes: int) -> list[Piece]:
+    def pieces(self, actor: Actor, space: str, address: int, nbytes: int) -> list[Piece]:
         """The pieces of an access: space, block and address of bytes, or of words if all accesses are of words."""
-        home, first = self.home(party, address) if space == "shared" else (-1, address)
+        home, first = self.home(actor, address) if space == "shared" else (-1, address)
         return [(space, home, offset) for offset in range(first, first + nbytes, self.granule)]
 
     def warp_of(self, thread: Thread) -> list[Thread]:

@@ -60,7 +60,7 @@ def known_together(several: Iterable[tuple[Knowledge, int, int]]) -> Knowledge:
 
 
 @dataclass(eq=False)
-class Party:
+class Actor:
     """Who accesses memory: a thread, or an asynchronous operation (`number` from the number of threads on)."""
 
     number: int
@@ -106,7 +106,7 @@ class Party:
 class Access:
     """One access: `scope` is 0 if it is weak; `same` marks a write of the value that is already there."""
 
-    party: Party
+    actor: Actor
     clock: int
     space: str
     writes: bool
@@ -117,33 +117,33 @@ class Access:
     # read are ordered after the write
     seen: dict[int, int] = field(default_factory=dict)
 
-    def known_to(self, party: Party) -> bool:
+    def known_to(self, actor: Actor) -> bool:
         """Whether an actor's accesses from now on are ordered after this one."""
-        if self.party is party:
+        if self.actor is actor:
             return True
-        known = party.knowledge
-        if self.party.asynchronous:
-            return self.party.number in known.done
+        known = actor.knowledge
+        if self.actor.asynchronous:
+            return self.actor.number in known.done
         clocks = known.clocks
-        if party.proxied and self.writes:
+        if actor.proxied and self.writes:
             clocks = known.shared if self.space == "shared" else known.global_
-        if clocks[self.party.number] >= self.clock or party.number in self.seen:
+        if clocks[self.actor.number] >= self.clock or actor.number in self.seen:
             return True
         return any(clocks[reader] >= clock for reader, clock in self.seen.items())
 
     def races(self, later: "Access") -> bool:
         """Whether a later access races with this one."""
-        if self.party is later.party or not (self.writes or later.writes) or self.known_to(later.party):
+        if self.actor is later.actor or not (self.writes or later.writes) or self.known_to(later.actor):
             return False
-        if self.scope and later.scope and within(self.scope, self.party, later.scope, later.party):
+        if self.scope and later.scope and within(self.scope, self.actor, later.scope, later.actor):
             return False
-        by_threads = not (self.party.asynchronous or later.party.asynchronous)
+        by_threads = not (self.actor.asynchronous or later.actor.asynchronous)
         return not (self.writes and later.writes and later.same and by_threads)
 
 
-def within(scope: int, party: Party, other_scope: int, other: Party) -> bool:
+def within(scope: int, actor: Actor, other_scope: int, other: Actor) -> bool:
     """Whether each of two strong operations is in the scope of the other."""
-    needed = "cta" if party.cta == other.cta else "cluster" if party.cluster == other.cluster else "gpu"
+    needed = "cta" if actor.cta == other.cta else "cluster" if actor.cluster == other.cluster else "gpu"
     return min(scope, other_scope) >= SCOPES[needed]
 
 
@@ -161,10 +161,10 @@ class Shadow:
             racing = [one for one in before.values() if one.races(access)]
             self.races += [(one.line, access.line, piece[0], piece[2]) for one in racing]
             plain = access.writes and not access.scope
-            if plain and not racing and all(one.known_to(access.party) for one in before.values()):
+            if plain and not racing and all(one.known_to(access.actor) for one in before.values()):
                 # whatever is ordered after this write is ordered after those accesses, too
                 before.clear()
-            before[access.party.number, access.writes, access.scope] = access
+            before[access.actor.number, access.writes, access.scope] = access
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ class Release:
 
     knowledge: Knowledge
     scope: int
-    party: Party
+    actor: Actor
 
 
 @dataclass(eq=False)
@@ -183,9 +183,9 @@ class Location:
     writes: list[Access] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
 
-    def seen_by(self, scope: int, party: Party) -> bool:
+    def seen_by(self, scope: int, actor: Actor) -> bool:
         """Whether a strong read observes the last write, as each is in the scope of the other."""
-        return bool(self.writes) and within(self.writes[-1].scope, self.writes[-1].party, scope, party)
+        return bool(self.writes) and within(self.writes[-1].scope, self.writes[-1].actor, scope, actor)
 
 
 class Patterns:
@@ -196,37 +196,37 @@ class Patterns:
         self._fences: dict[int, list[Release]] = {}
         self._seen: dict[int, list[tuple[tuple[str, int, int], Release]]] = {}
 
-    def fence(self, party: Party, scope: int, acquires: bool, releases: bool) -> None:
+    def fence(self, actor: Actor, scope: int, acquires: bool, releases: bool) -> None:
         """A fence: acquires from what was read before, and later strong writes release what is known now."""
         if acquires:
-            self._learn(party, scope, None)
+            self._learn(actor, scope, None)
         if releases:
-            self._fences.setdefault(party.number, []).append(Release(party.release(), scope, party))
+            self._fences.setdefault(actor.number, []).append(Release(actor.release(), scope, actor))
 
-    def _learn(self, party: Party, scope: int, key: tuple[str, int, int] | None) -> None:
-        for where, release in self._seen.get(party.number, ()):
-            if key in (None, where) and within(release.scope, release.party, scope, party):
-                party.acquire(release.knowledge)
+    def _learn(self, actor: Actor, scope: int, key: tuple[str, int, int] | None) -> None:
+        for where, release in self._seen.get(actor.number, ()):
+            if key in (None, where) and within(release.scope, release.actor, scope, actor):
+                actor.acquire(release.knowledge)
 
-    def read(self, party: Party, key: tuple[str, int, int], scope: int, acquires: bool) -> None:
+    def read(self, actor: Actor, key: tuple[str, int, int], scope: int, acquires: bool) -> None:
         """A strong read observes the last strong write, and through updates those before it."""
         location = self._locations.get(key)
         if location is None:
             return
-        if location.seen_by(scope, party):
-            self._seen.setdefault(party.number, []).extend((key, one) for one in location.releases)
+        if location.seen_by(scope, actor):
+            self._seen.setdefault(actor.number, []).extend((key, one) for one in location.releases)
             for write in location.writes:
-                write.seen.setdefault(party.number, party.clock)
+                write.seen.setdefault(actor.number, actor.clock)
         if acquires:
-            self._learn(party, scope, key)
+            self._learn(actor, scope, key)
 
     def write(self, access: Access, key: tuple[str, int, int], releases: bool, update: bool) -> None:
         """A strong write: an update continues the release sequence that it read, others only their own thread's."""
-        location, party, scope = self._locations.setdefault(key, Location()), access.party, access.scope
-        hands_on = update and location.seen_by(scope, party)
-        kept = location.releases if hands_on else [one for one in location.releases if one.party is party]
-        own = list(self._fences.get(party.number, ()))
+        location, actor, scope = self._locations.setdefault(key, Location()), access.actor, access.scope
+        hands_on = update and location.seen_by(scope, actor)
+        kept = location.releases if hands_on else [one for one in location.releases if one.actor is actor]
+        own = list(self._fences.get(actor.number, ()))
         if releases:
-            own.append(Release(party.release(), scope, party))
+            own.append(Release(actor.release(), scope, actor))
         location.writes = [*location.writes, access] if hands_on else [access]
         location.releases = [*kept, *own]
