@@ -174,6 +174,9 @@ def test_check_makes_up_what_nobody_describes(folder):
     assert "safe: yes" in told
 
 
+T_MAP = '[args.x]\ntensor_map = {{ array = "t", dims = [4], strides = [], box = [4], {} }}\n[arrays.t]\nshape = [4]'
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -188,6 +191,10 @@ def test_check_makes_up_what_nobody_describes(folder):
             "fill = 1000000000.0: uint8 holds whole numbers from 0 to 255",
         ),
         ('[args.x]\ndtype = "f16"\nfill = 1e9\nshape = [4]', "float16 holds numbers up to 65504"),
+        ('[args.x]\ndtype = "i32"\nfill = inf\nshape = [4]', "fill = inf: int32 holds whole numbers"),
+        ('[args.x]\ndtype = "i32"\nfill = nan\nshape = [4]', "fill = nan: int32 holds whole numbers"),
+        ('[args.x]\nfill = ["ones"]\nshape = [4]', "unknown fill \"['ones']\""),
+        ('[args.x]\ndtype = ["f32"]\nshape = [4]', "unknown dtype \"['f32']\""),
         ('[args.x]\ndtype = "f7"\nshape = [4]', "unknown dtype 'f7'"),
         ("[args.x]\nshape = [-1]", "whole numbers are wanted"),
         ("[args.x]\nshape = [1000000, 1000000]", "more than 16 GiB"),
@@ -197,6 +204,9 @@ def test_check_makes_up_what_nobody_describes(folder):
         ("[args.x]\npointers = 5", "a list of arrays' names is wanted"),
         ('[args.x]\nbytes = "xyz"', "hexadecimal digits"),
         ("[args.x]\ntensor_map = { dims = [1] }", "needs array, dims, strides and box"),
+        (T_MAP.format('swizle = "128B"'), "[args.x] unknown key of a tensor map 'swizle'"),
+        (T_MAP.format('offset = "0"'), "tensor_map = {"),
+        (T_MAP.format('swizzle = ["128B"]'), "tensor_map = {"),
         ("args = 3", "tables are wanted"),
         ("kernel = 7", "a name is wanted"),
         ('kernel = "other"', "unknown kernel 'other'"),
@@ -212,6 +222,7 @@ def test_bad_launch_files_are_refused(folder, change, words):
     ("arguments", "words"),
     [
         (["info", "absent.ptx"], "absent.ptx"),
+        (["run", "saxpy.ptx", "--elements", "1000000000000"], "would have more than 16 GiB"),
         (["check", "bench.py"], "bench.py is no PTX: run a bench with kernbench run bench.py"),
         (["check", "kernel.cu"], "compile it first with nvcc -ptx -lineinfo kernel.cu"),
         (["run", "saxpy.ptx", "--grid", "1,2,3,4"], "one to three whole numbers"),

@@ -50,7 +50,7 @@ from kernbench.common.dtypes import DTYPES, Array
 from kernbench.common.errors import BenchError, KernbenchError, unknown
 from kernbench.ptx.launching.device_base import Device, DeviceArray
 from kernbench.ptx.launching.element_types import MORE_TYPES
-from kernbench.ptx.launching.tensor_map import TensorMap
+from kernbench.ptx.launching.tensor_map import MapOptions, TensorMap
 from kernbench.ptx.names.demangling import choose, title
 from kernbench.ptx.text.checkpoints import PtxCheckpoint, read_checkpoint
 from kernbench.ptx.text.module import Kernel, Module, Parameter
@@ -65,6 +65,7 @@ _TOP = ("kernel", "grid", "block", "cluster", "shared_bytes", "seed", "args", "a
 _ARRAY = ("dtype", "shape", "fill", "file", "expect", "tolerance", "pointers")
 _EXPECTED = ("expect", "reduction", "compute_dtype")
 _ARGUMENT = (*_ARRAY, "value", "bytes", "tensor_map")
+_TENSOR_MAP = ("array", "dims", "strides", "box", "swizzle", *MapOptions.__annotations__)
 # bytes of a CUtensorMap
 TENSOR_MAP_BYTES = 128
 
@@ -264,6 +265,10 @@ class Arguments:
             raise BenchError(_undescribed(name, parameter.size))
         if parameter.size == 8 and not kind.startswith("f"):
             dtype = self._taken_for.get(name, np.dtype(np.float32))
+            if self._elements * dtype.itemsize > MOST_BYTES:
+                raise BenchError(
+                    f"--elements {self._elements}: array {name} would have more than {MOST_BYTES >> 30} GiB"
+                )
             self._note(name, self._elements, _NAMES.get(dtype, dtype.name))
             values = _filled(name, "normal", (self._elements,), dtype, self._random)
             return self._keep(name, self._device.array(values, name=name))
@@ -287,8 +292,14 @@ class Arguments:
     def _tensor_map(self, name: str, table: object) -> TensorMap:
         if not isinstance(table, dict) or not {"array", "dims", "strides", "box"} <= set(table):
             raise BenchError(f"[args.{name}] tensor_map needs array, dims, strides and box; got {table!r}")
+        for key in table:
+            if key not in _TENSOR_MAP:
+                raise BenchError(f"[args.{name}] {unknown('key of a tensor map', key, _TENSOR_MAP)}")
         array = self._named(str(table["array"]))
-        made: TensorMap = self._device.tensor_map(array, **{k: v for k, v in table.items() if k != "array"})
+        try:
+            made: TensorMap = self._device.tensor_map(array, **{k: v for k, v in table.items() if k != "array"})
+        except TypeError as error:
+            raise BenchError(f"[args.{name}] tensor_map = {table!r}: {error}") from None
         return made
 
     def _named(self, name: str) -> DeviceArray:
@@ -368,11 +379,12 @@ def _load(path: Path) -> Array:
 
 
 def _dtype(name: str, dtype: object) -> np.dtype[np.generic]:
-    if dtype in DTYPES:
-        return np.dtype(DTYPES[dtype].numpy)
-    if dtype in MORE_TYPES:
-        return MORE_TYPES[dtype]
-    raise BenchError(f"[{name}] {unknown('dtype', str(dtype), [*DTYPES, *MORE_TYPES])}")
+    kind = str(dtype)
+    if kind in DTYPES:
+        return np.dtype(DTYPES[kind].numpy)
+    if kind in MORE_TYPES:
+        return MORE_TYPES[kind]
+    raise BenchError(f"[{name}] {unknown('dtype', kind, [*DTYPES, *MORE_TYPES])}")
 
 
 def _shape(name: str, shape: object) -> tuple[int, ...]:
@@ -395,9 +407,10 @@ def _filled(
     }
     if isinstance(fill, (int, float)) and not isinstance(fill, bool):
         return _constant(name, fill, shape, dtype)
-    if fill not in fills:
+    make = fills.get(str(fill))
+    if make is None:
         raise BenchError(f"[{name}] {unknown('fill', str(fill), [*fills, 'empty', 'a number'])}")
-    return fills[fill]().astype(dtype)
+    return make().astype(dtype)
 
 
 def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
@@ -408,7 +421,7 @@ def _constant(name: str, fill: int | float, shape: tuple[int, ...], dtype: np.dt
             raise BenchError(f"[{name}] fill = {fill}: {dtype.name} holds numbers up to {largest:g}")
         return np.full(shape, fill).astype(dtype)
     bounds = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
-    if fill != int(fill) or not bounds.min <= fill <= bounds.max:
+    if not (np.isfinite(fill) and fill == int(fill) and bounds.min <= fill <= bounds.max):
         raise BenchError(f"[{name}] fill = {fill}: {dtype.name} holds whole numbers from {bounds.min} to {bounds.max}")
     return np.full(shape, int(fill), dtype)
 

@@ -459,13 +459,15 @@ def test_what_a_compiler_does_not_find_is_told_with_the_remedy(said, remedy, tmp
 
 
 def test_arguments_are_described_by_type():
-    text = arguments_toml(["float[4,100]", "half[64]=zeros", "i32[2]=7", "1000", "0.5"])
+    text = arguments_toml(["float[4,100]", "half[64]=zeros", "i32[2]=7", "1000", "0.5", "0xfe", "float[2]=1e-3"])
     wanted = [
         {"dtype": "f32", "shape": [4, 100], "fill": "normal"},
         {"dtype": "f16", "shape": [64], "fill": "zeros"},
         {"dtype": "i32", "shape": [2], "fill": 7},
         {"value": 1000},
         {"value": 0.5},
+        {"value": 0xFE},
+        {"dtype": "f32", "shape": [2], "fill": 0.001},
     ]
     assert tomllib.loads(text) == {"args": {str(number): argument for number, argument in enumerate(wanted)}}
     with pytest.raises(MisuseError, match=r"write a number, or an array as in float\[4,100\]"):

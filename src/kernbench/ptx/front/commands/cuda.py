@@ -129,7 +129,7 @@ def _described(text: str) -> str:
     array = _ARRAY.fullmatch(text.replace(" ", ""))
     if array is None:
         try:
-            return f"value = {float(text) if any(c in text for c in '.en') else int(text, 0)}"
+            return f"value = {_number(text)}"
         except ValueError:
             raise MisuseError(
                 f"--arg {text}: write a number, or an array as in float[4,100] or half[64]=zeros"
@@ -138,5 +138,16 @@ def _described(text: str) -> str:
     if kind not in _KNOWN:
         raise MisuseError(unknown("type", array[1], [*_TYPES, *_KNOWN]))
     fill = array[3] or "normal"
-    quoted = fill if re.fullmatch(r"-?[\d.]+", fill) else f'"{fill}"'
+    try:
+        quoted = str(_number(fill))
+    except ValueError:
+        quoted = f'"{fill}"'
     return f'dtype = "{kind}"\nshape = [{array[2]}]\nfill = {quoted}'
+
+
+def _number(text: str) -> int | float:
+    """An integer as in Python (0x1e, too), or a float, as text; the same spelling is TOML."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return float(text)
