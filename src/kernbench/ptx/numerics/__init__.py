@@ -1,9 +1,9 @@
 """Arithmetic of PTX over register rows, bit for bit.
 
-A row is a one-dimensional array of a register's bits, one element a lane (bool for predicates); sources may also be
-zero-dimensional (immediates). `operation(meaning, mods)` gives the function of a resolved instruction; it is called as
-`function(*sources, *targets)`, and targets may be the same rows as sources. Callers hold `np.errstate(all="ignore")`
-around a run: overflow and NaN are ordinary results here.
+A row is a one-dimensional array of a register's bits, one element per lane (bool for predicates); sources may also be
+zero-dimensional (immediates). `operation(meaning, mods)` returns the function of a resolved instruction, which is
+called as `function(*sources, *targets)`; targets may be the same rows as sources. Callers hold
+`np.errstate(all="ignore")`: overflow and NaN are ordinary results here.
 """
 
 from kernbench.ptx.numerics.approximate import BOUNDS

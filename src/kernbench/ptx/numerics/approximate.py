@@ -1,8 +1,8 @@
-"""PTX's approximate functions with an H200's bits: what ptxas makes of each form, around the special function unit.
+"""PTX's approximate functions with an H200's bits: ptxas's code for each form, around the special function unit.
 
-Without `.ftz` the argument is scaled before the unit, which knows no subnormal numbers, and the result after it.
-Special values (zeros, subnormals, infinities, NaN) follow from that, and are those of the ISA's tables. Halves go
-through the unit as f32, and what it gives is cut. Every argument of every form was compared on an H200.
+Without `.ftz` the argument is scaled before the unit, which treats subnormals as zero, and the result after it. Special
+values (zeros, subnormals, infinities, NaN) follow from that, and agree with the ISA's tables. f16 and bf16 are computed
+as f32, and the result is truncated. Every argument of every form was compared with an H200.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from kernbench.ptx.numerics.rows.scalar import (
 from kernbench.ptx.numerics.special.doubles import DOUBLES
 from kernbench.ptx.numerics.special.unit import UNITS, Unit
 
-# What the PTX ISA promises.
+# error bounds in the PTX ISA
 BOUNDS: dict[str, str] = {
     "ex2.approx.f32": "relative error 2^-22",
     "ex2.approx.f16": "relative error 2^-9.9",
@@ -46,13 +46,13 @@ BOUNDS: dict[str, str] = {
 }
 
 _LEAST_NORMAL, _UP, _DOWN = np.float32(2.0**-126), np.float32(2.0**24), np.float32(0.25)
-# above, the reciprocal is subnormal
+# for larger divisors the reciprocal is subnormal
 _HUGE = np.float32(2.0**126)
 _BODY, _INFINITY = np.uint32(0x7FFF_FFFF), np.uint32(0x7F80_0000)
 _finish = finisher("f32", False, False)
 
 
-# What stands around the unit without .ftz: from an argument to that of the unit, and from both to the result.
+# scaling around the unit without .ftz: the unit's argument from the argument, the result from both
 Around = tuple[Callable[[Bits], Bits], Callable[[Bits, Bits], Bits]]
 
 
@@ -86,7 +86,7 @@ def _lg2() -> Around:
 
 
 def _root(factor: float) -> Around:
-    """sqrt and rsqrt: 2**24 before, `factor` afterwards."""
+    """sqrt and rsqrt: scale by 2**24 before, by `factor` after."""
     back = np.float32(factor)
 
     @compiled
@@ -120,7 +120,7 @@ _AROUND = {"ex2": _ex2(), "lg2": _lg2(), "rcp": _rcp(), "sqrt": _root(2.0**-12),
 
 @cache
 def approximate(name: str, kind: str = "f32", ftz: bool = False) -> Operation:
-    """ex2, lg2, sin, cos, tanh, rcp, sqrt, rsqrt of f32, rcp and rsqrt of f64, ex2 and tanh of halves."""
+    """ex2, lg2, sin, cos, tanh, rcp, sqrt, rsqrt of f32; rcp and rsqrt of f64; ex2 and tanh of f16 and bf16."""
     if name not in UNITS:
         raise MisuseError(unknown("approximate function", name, UNITS))
     key = f"{name}_approx_{kind}{'_ftz' * ftz}"
@@ -154,7 +154,7 @@ def _half(name: str, kind: str, ftz: bool) -> Stages:
 
 
 def _cut(kind: str) -> Unit:
-    """Compiled: bits of a finite f32 -> those of the next f32 toward zero that f16 or bf16 holds."""
+    """Compiled: bits of a finite f32 -> bits of the next f32 toward zero that f16 or bf16 can represent."""
     if kind == "bf16":
         return compiled(lambda bits: bits & np.uint32(0xFFFF_0000))
     least, digits = np.uint32(0x3880_0000), np.float32(2.0**24)

@@ -21,10 +21,10 @@ _INTEGER: dict[str, np.ufunc] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
-# lo, ls, hi, hs compare as unsigned whatever the type says.
+# lo, ls, hi, hs compare as unsigned, whatever the type
 _UNSIGNED_NAMES = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 
-# An ordered comparison is false where an operand is NaN; with the u it is true there.
+# an ordered comparison is false if an operand is NaN, an unordered one (with u) is true
 _FLOAT: dict[str, Callable[[Real, Real], Flag]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: (a < b) | (a > b),
@@ -46,7 +46,7 @@ COMPARISONS = (*_INTEGER, *_UNSIGNED_NAMES, *(name for name in _FLOAT if name no
 
 
 def is_float(kind: str) -> bool:
-    """Whether a type's values compare as floats."""
+    """Whether a type is compared as a float."""
     return kind in ("f16", "bf16", "f32", "f64")
 
 
@@ -76,7 +76,7 @@ _COMBINE: dict[str, np.ufunc] = {"and": np.logical_and, "or": np.logical_or, "xo
 def set_predicate(name: str, kind: str, combine: str = "", ftz: bool = False) -> Operation:
     """setp with its boolean operation: `operation(a, b, c, p[, q])`: p = compare and/or/xor c, q = not compare ... c.
 
-    A negated `!c` is the caller's to invert.
+    The caller inverts a negated `!c`.
     """
     test = compare(name, kind, ftz)
     if combine not in _COMBINE:
@@ -119,18 +119,18 @@ def _pair_test(test: Operation, a: Row, b: Row, shape: tuple[int, ...]) -> Row:
 
 
 class _Lanes:
-    """A row of results per lane, standing where a row of registers is expected."""
+    """A row of results per half, with the interface of a row of registers."""
 
     def __init__(self, results: Row, shape: tuple[int, ...]):
         self.results, self.shape, self.ndim = results, shape, 1
 
     def view(self, lane: np.dtype[np.generic]) -> Row:
-        """The results themselves."""
+        """The results."""
         return self.results
 
 
 def set_value_pair(name: str, lane: str, to: str, ftz: bool = False, combine: str = "") -> Operation:
-    """set of packed halves: `operation(a, b[, c], out)`: per half 1.0, or all ones for an integer result."""
+    """set of packed halves: `operation(a, b[, c], out)`: 1.0 for each true half, or all ones for an integer result."""
     true = np.uint16(FORMATS[lane].bias << FORMATS[lane].mantissa if to.endswith("x2") else 0xFFFF)
     test = compare(name, lane, ftz)
 
@@ -175,13 +175,13 @@ def select_by_sign(kind: str, ftz: bool = False) -> Operation:
     return row_kernel(f"slct_f32{'_ftz' * ftz}", compiled(lambda a, b, c: a if load(c) >= 0.0 else b), 3)
 
 
-# Over (magnitude bits, infinity's bits, least normal's bits).
+# functions of magnitude bits, infinity's bits, and the least normal number's bits
 _CLASSES: dict[str, Callable[[NDArray[Bits], Bits, Bits], NDArray[np.bool]]] = {
     "finite": lambda m, infinity, normal: m < infinity,
     "infinite": lambda m, infinity, normal: m == infinity,
     "number": lambda m, infinity, normal: m <= infinity,
     "notanumber": lambda m, infinity, normal: m > infinity,
-    # Zeros count as normal.
+    # zeros count as normal
     "normal": lambda m, infinity, normal: ((m >= normal) & (m < infinity)) | (m == 0),
     "subnormal": lambda m, infinity, normal: (m > 0) & (m < normal),
 }
@@ -216,7 +216,7 @@ def copy_sign(kind: str) -> Operation:
     return operation
 
 
-# by meaning of the ISA table
+# by meaning in the ISA table
 FACTORIES: dict[str, Factory] = {
     "testp": lambda mods: classify(mods["op"], mods["type"]),
     "copysign": lambda mods: copy_sign(mods["type"]),

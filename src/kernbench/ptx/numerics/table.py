@@ -1,4 +1,4 @@
-"""Which function gives an instruction its meaning: from the ISA table's meaning and modifiers to one over rows.
+"""Finds the function of an instruction by its meaning and modifiers in the ISA table.
 
 Every function takes the instruction's sources in operand order, then its destinations: `function(*sources, *targets)`.
 """
@@ -20,7 +20,7 @@ from kernbench.ptx.text.types import TYPES
 
 
 def _spread(kind: str, make: Callable[[str], Operation]) -> Operation:
-    """The operation of a packed type, from that of its lanes; of a plain one, as it is."""
+    """The operation of a packed type from that of its elements; of an unpacked type, that operation itself."""
     known = TYPES[kind]
     if known.lanes == 1:
         return make(kind)
@@ -43,7 +43,7 @@ def _float_arithmetic(name: str) -> Factory:
 
 
 def _mixed(operation: Operation, name: str, source: str) -> Operation:
-    """An f32 operation whose first operand (of fma: first two) is a half."""
+    """An f32 operation whose first operand (for fma: first two) is f16 or bf16."""
     widen = convert.convert("f32", source)
     count = 2 if name == "fma" else 1
 
@@ -104,7 +104,7 @@ def _integer_sum(name: str) -> Factory:
 
 
 def _carry(name: str) -> Factory:
-    """With the flag last among sources where `reads` (addc, subc, madc) and last among targets where `cc`."""
+    """With the flag as the last source if `reads` (addc, subc, madc), and as the last target if `cc`."""
 
     def factory(mods: Mods) -> Operation:
         reads, writes = "reads" in mods, "cc" in mods
@@ -122,7 +122,7 @@ def _sign(name: str) -> Factory:
 
 
 def _lop3(mods: Mods) -> Operation:
-    """The table stands among the sources, an immediate."""
+    """lop3: the table is among the sources, as an immediate."""
     if "bool" in mods:
         return _lop3_predicate(mods["bool"])
     return lambda a, b, c, lut, out: bitwise.lop3(int(lut) & 0xFF)(a, b, c, out)
@@ -140,7 +140,7 @@ def _lop3_predicate(name: str) -> Operation:
 
 
 def _set_predicate(mods: Mods) -> Operation:
-    """Targets p and, where the instruction has it, q; of a packed type p for the low half and q for the high one."""
+    """Targets p and, if the instruction has it, q; for a packed type p is for the low half and q for the high one."""
     known, name, ftz = TYPES[mods["type"]], mods["cmp"], "ftz" in mods
     if known.lanes == 2:
         return compare.set_predicate_pair(name, known.lane, mods.get("bool", ""), ftz)
@@ -175,7 +175,7 @@ def _convert_packed(mods: Mods) -> Operation:
     )
 
 
-# of the modules that hold whole operations, and below those that are put together from several
+# those of the other modules, and below those composed of several
 FACTORIES: dict[str, Factory] = {
     **bitwise.FACTORIES,
     **integer.FACTORIES,
@@ -214,16 +214,16 @@ FACTORIES: dict[str, Factory] = {
 }
 
 
-# as many as there are kinds of instructions
+# bounded by the number of kinds of instructions
 _MADE: dict[tuple[str, frozenset[tuple[str, str]]], Operation] = {}
 
 
 def operation(meaning: str, mods: Mods) -> Operation:
     """The function over rows for a resolved instruction: `function(*sources, *targets)`.
 
-    Sources may be zero-dimensional (immediates). For carries, `mods` has "reads" beside the instruction's own where the
-    flag is read, and the flag, a bool row, is the last source and the last target. The same instruction gives the same
-    function each time.
+    Sources may be zero-dimensional (immediates). For carries, `mods` has "reads" beside the instruction's own if the
+    flag is read; the flag, a bool row, is the last source and the last target. The same instruction always gives the
+    same function.
     """
     key = meaning, frozenset(mods.items())
     made = _MADE.get(key)
@@ -235,12 +235,12 @@ def operation(meaning: str, mods: Mods) -> Operation:
 
 
 def operations_so_far() -> Mapping[tuple[str, frozenset[tuple[str, str]]], Operation]:
-    """All that `operation` has given in this process, by meaning and modifiers."""
+    """All functions that `operation` has returned in this process, by meaning and modifiers."""
     return dict(_MADE)
 
 
 def numpy_equivalent(meaning: str, mods: Mods) -> tuple[np.ufunc, type] | None:
-    """(ufunc, float type) where one NumPy pass over views of the rows differs only in which NaN it gives; else None."""
+    """(ufunc, float type) if NumPy on views of the rows gives the same results except for which NaN; else None."""
     plain = not {"ftz", "sat", "relu", "atype"} & set(mods) and mods.get("rnd", "rn") == "rn" and "mode" not in mods
     name, _, kind = meaning.partition(".")
     if kind != "float" or not plain:

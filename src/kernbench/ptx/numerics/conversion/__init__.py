@@ -1,1 +1,1 @@
-"""cvt, between scalar types and of packed ones."""
+"""cvt, between scalar types and to and from packed ones."""

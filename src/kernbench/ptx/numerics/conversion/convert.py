@@ -65,7 +65,7 @@ def _integer_to_integer(to: str, source: str, sat: bool) -> Scalar:
 
 @cache
 def _float_to_integer(to: str, source: str, rnd: str, ftz: bool) -> Scalar:
-    """Clamps to the range; NaN gives 0, or the top bit alone where the source is f64 or the result has 64 bits."""
+    """Clamps to the range; NaN gives 0, or only the top bit if the source is f64 or the result has 64 bits."""
     kind = "f64" if source == "f64" else "f32"
     load, to_integral, clamp = _load(source, ftz and source == "f32"), integral(kind, rnd), saturating_integer(to, kind)
     bits, truncates = split(to)[1], rnd == "rzi"
@@ -85,7 +85,7 @@ def _float_to_integer(to: str, source: str, rnd: str, ftz: bool) -> Scalar:
 
 @cache
 def _integer_to_float(to: str, source: str, rnd: str) -> Scalar:
-    """One rounding: through float64 where it holds the integer exactly, else rounded to odd into it first."""
+    """One rounding: by way of float64 if that is exact for the integer, else of float64 rounded to odd."""
     typed = number(source)
     if to == "f32" and rnd == "rn" and split(source)[1] == 32:
         return compiled(lambda a: np.float32(typed(a)))
@@ -98,7 +98,7 @@ def _integer_to_float(to: str, source: str, rnd: str) -> Scalar:
 
 @cache
 def _integer_to_odd(source: str) -> Callable[[Bits], np.float64]:
-    """Compiled: integer -> float64, rounded to odd where it has more than 53 bits."""
+    """Compiled: integer -> float64, rounded to odd if it has more than 53 bits."""
     typed, wide = number(source), split(source)[1] == 64
     signed = source[0] == "s"
 
@@ -109,7 +109,7 @@ def _integer_to_odd(source: str) -> Callable[[Bits], np.float64]:
             return np.float64(value)
         negative = signed and value < typed(0)
         magnitude = np.uint64(0) - np.uint64(value) if negative else np.uint64(value)
-        # Drop 11 bits, or none, leaving a trace of what was dropped.
+        # drop 11 bits, or none, and keep whether any was set (round to odd)
         if magnitude >= np.uint64(1 << 53):
             kept = magnitude >> np.uint64(11)
             if (magnitude & np.uint64(0x7FF)) != np.uint64(0):
@@ -171,7 +171,7 @@ def _pack(to: str, rnd: str, ftz: bool, sat: bool, satfinite: bool, relu: bool) 
 
 
 def _narrow(to: str, rnd: str, satfinite: bool) -> Callable[[Real], Bits]:
-    """Compiled: float64 -> code; the quick ways of rounding to nearest where there are some."""
+    """Compiled: float64 -> code; fast paths for rounding to nearest, where they exist."""
     if rnd == "rn" and not satfinite and to in ("f16", "bf16"):
         return float64_to_half(to)
     if rnd == "rn" and to == "f32":
@@ -189,7 +189,7 @@ def _float_to_float(to: str, source: str, rnd: str, ftz: bool, sat: bool, satfin
         return _to_tf32(rnd, satfinite, relu)
     if to == source and not sat:
         return _same(to, ftz)
-    # Only f32 flushes: as a source where the result is f32 too, as a result always.
+    # only f32 flushes: as a source if the result is f32, too, and as a result always
     flushes = ftz and to == "f32"
     if to == "f32" and source in ("f16", "bf16") and not sat:
         return _widen_to_f32(source, flushes)
@@ -203,7 +203,7 @@ def _float_to_float(to: str, source: str, rnd: str, ftz: bool, sat: bool, satfin
 
 
 def _same(kind: str, ftz: bool) -> Scalar:
-    """A type to itself: the bits as they are, or flushed with the canonical NaN."""
+    """A type to itself: the same bits, or flushed with the canonical NaN."""
     if not (ftz and kind == "f32"):
         return compiled(lambda a: a)
     load, finish = loader("f32", True), finisher("f32", True, False)
@@ -211,7 +211,7 @@ def _same(kind: str, ftz: bool) -> Scalar:
 
 
 def _widen_to_f32(source: str, ftz: bool) -> Scalar:
-    """bf16 is a pure shift, NaN included, unless it flushes."""
+    """bf16 is only shifted, NaN included, unless it flushes."""
     widen, finish = half_to_float32(source), finisher("f32", ftz, False)
     if source == "bf16" and not ftz:
         return compiled(lambda a: np.uint32(np.uint32(a) << np.uint32(16)))
@@ -220,7 +220,7 @@ def _widen_to_f32(source: str, ftz: bool) -> Scalar:
 
 @cache
 def _widen_to_f64(source: str, ftz: bool, sat: bool) -> Scalar:
-    """A NaN keeps sign and payload, quieted; flushing f32 makes it canonical first."""
+    """A NaN keeps sign and payload, quieted; with flushing of f32 it becomes canonical first."""
     if source == "f64" and not sat:
         return compiled(lambda a: a)
     form, load = FORMATS[source], read_as_float64(source, ftz and source == "f32")
@@ -260,7 +260,7 @@ def _narrow_from_f64(to: str, pack: Callable[[Real], Bits]) -> Scalar:
 
 
 def _to_tf32(rnd: str, satfinite: bool, relu: bool) -> Scalar:
-    """rna works on the bits alone: a NaN is cut, and with satfinite it and infinity step back one place."""
+    """rna works on the bits alone: a NaN is truncated; with satfinite it and infinity become the next lower code."""
     pack, load = _pack("tf32", rnd, False, False, satfinite, relu), read_as_float64("f32")
     if rnd != "rna":
         return compiled(lambda a: pack(load(a)))
@@ -293,7 +293,7 @@ def _round_to_integral(to: str, source: str, rnd: str, ftz: bool, sat: bool) -> 
     if to == "f32" and source != "f64":
         finish = finisher("f32", ftz, sat)
         return compiled(lambda a: finish(to_integral(load(a))))
-    # The integral value may not fit a narrower type: it is then rounded as values are.
+    # an integral value may not fit a narrower type: it is then rounded as any value
     pack = _pack(to, "rn", False, sat, False, False)
     return compiled(lambda a: pack(np.float64(to_integral(load(a)))))
 
@@ -340,7 +340,7 @@ def convert(
     satfinite: bool = False,
     relu: bool = False,
 ) -> Operation:
-    """cvt.to.source: `operation(a, out)`; `rnd` as written, "" where nothing is rounded."""
+    """cvt.to.source: `operation(a, out)`; `rnd` as written, "" if nothing is rounded."""
     _check(to, source)
     from_float, to_float = source in FLOATS, to in FLOATS
     if from_float and to_float:

@@ -1,4 +1,4 @@
-"""cvt of packed types: two f32 into halves or small floats and back, stochastic rounding, integer packing."""
+"""cvt of packed types: two f32 to halves or small floats and back, stochastic rounding, integer packing."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from kernbench.ptx.text.types import TYPES
 
 @cache
 def _scale_code(rnd: str, satfinite: bool) -> Callable[[Real], np.uint32]:
-    """Compiled: float32 -> ue8m0, the exponent alone; a NaN is 0xff, the sign is lost."""
+    """Compiled: float32 -> ue8m0, the exponent alone, without sign; NaN is 0xff."""
     up = rnd == "rp"
     beyond = np.uint32(0xFE if satfinite else 0xFF)
 
@@ -35,7 +35,7 @@ def _scale_code(rnd: str, satfinite: bool) -> Callable[[Real], np.uint32]:
         if value != value:
             return np.uint32(0xFF)
         exponent = bits >> np.uint32(23)
-        # The least code stands for 2**-127, half the least normal number.
+        # the least code is 2**-127, half the least normal number
         halfway = np.uint32(0x0040_0000)
         rest = bits & np.uint32(0x007F_FFFF)
         if up and ((exponent > np.uint32(0) and rest > np.uint32(0)) or (exponent == np.uint32(0) and rest > halfway)):
@@ -47,7 +47,7 @@ def _scale_code(rnd: str, satfinite: bool) -> Callable[[Real], np.uint32]:
 
 @cache
 def encoder(to: str, rnd: str, satfinite: bool, relu: bool) -> Callable[[Real], np.uint32]:
-    """Compiled: float32 -> uint32 with the code of a half or small float."""
+    """Compiled: float32 -> the code of a half or small float, as uint32."""
     if to == "ue8m0":
         return _scale_code(rnd, satfinite)
     if rnd == "rn" and to in ("f16", "bf16") and not (satfinite or relu):
@@ -80,7 +80,7 @@ def decoder(source: str) -> Callable[[Bits], np.float32]:
 
 
 def _lane_width(kind: str) -> int:
-    """Bits between lanes of a packed register: 16 for halves, 8 for small floats (6-bit ones too), 4 for e2m1."""
+    """Bits per element of a packed register: 16 for halves, 8 for small floats (6-bit ones, too), 4 for e2m1."""
     return 16 if TYPES[kind].lane in ("f16", "bf16") else 4 if TYPES[kind].lane == "e2m1" else 8
 
 
@@ -98,7 +98,7 @@ def _two_to_packed(to: str, rnd: str, satfinite: bool, relu: bool) -> Operation:
 
 @cache
 def _packed_to_packed(to: str, source: str, rnd: str, satfinite: bool, relu: bool) -> Operation:
-    """cvt between packed types, lane by lane."""
+    """cvt between packed types, element by element."""
     lane = TYPES[source].lane
     load = plain.read_as_float64(lane) if lane in ("f16", "bf16") else decoder(lane)
     encode = encoder(TYPES[to].lane, rnd, satfinite, relu)
@@ -117,9 +117,9 @@ def _packed_to_packed(to: str, source: str, rnd: str, satfinite: bool, relu: boo
 
 @cache
 def _stochastic(to: str, satfinite: bool, relu: bool) -> Callable[[Real, Bits], np.uint32]:
-    """Compiled: (float32, random bits at the top of 32) -> code: the bits are added below the last place, then dropped.
+    """Compiled: (float32, random bits at the top of 32) -> code: they are added below the last place, then dropped.
 
-    Only as many random bits count as f32's mantissa has beyond the target's, at most those given.
+    The number of random bits used is that of f32's mantissa bits beyond the target's, at most as many as there are.
     """
     name = TYPES[to].lane
     form = FORMATS[name]
@@ -137,7 +137,7 @@ def _stochastic(to: str, satfinite: bool, relu: bool) -> Callable[[Real, Bits], 
         if (bits & np.uint32(0x7FFF_FFFF)) >= np.uint32(0x7F80_0000):
             return np.uint32(narrow(np.float64(value)))
         if abs(value) < least:
-            # Subnormal results: the same step, in the absolute place of their last bit.
+            # subnormal results: the same, at the fixed position of their last bit
             moved = np.float64(value) + math.copysign(step * np.float64(random >> keep), np.float64(value))
             return np.uint32(narrow(moved))
         return np.uint32(narrow(np.float64(float32_of(bits + np.uint32(random >> keep)))))
@@ -147,7 +147,7 @@ def _stochastic(to: str, satfinite: bool, relu: bool) -> Callable[[Real, Bits], 
 
 @cache
 def _stochastic_two(to: str, satfinite: bool, relu: bool) -> Operation:
-    """cvt.rs.f16x2.f32 and bf16x2: d, a, b, rbits: each half of rbits serves one value, the upper half a."""
+    """cvt.rs.f16x2.f32 and bf16x2: d, a, b, rbits: a uses the upper half of rbits, b the lower."""
     encode = _stochastic(to, satfinite, relu)
 
     @compiled
@@ -161,7 +161,7 @@ def _stochastic_two(to: str, satfinite: bool, relu: bool) -> Operation:
 
 @cache
 def _stochastic_four(to: str, satfinite: bool, relu: bool) -> Operation:
-    """cvt.rs to four small floats: {a, b, e, f}, rbits: a is the highest; 16 random bits serve each pair."""
+    """cvt.rs to four small floats: {a, b, e, f}, rbits: a is the highest; each pair shares 16 random bits."""
     encode, width = _stochastic(to, satfinite, relu), np.uint32(_lane_width(to))
 
     @compiled
@@ -192,7 +192,7 @@ def convert(to: str, source: str, rnd: str = "rn", satfinite: bool = False, relu
 
 @cache
 def pack_integers(to: str, joins: bool) -> Operation:
-    """cvt.pack.sat: `operation(a, b[, c], out)`: b lowest, then a, then the low bits of c moved up behind them."""
+    """cvt.pack.sat: `operation(a, b[, c], out)`: b lowest, then a, then the low bits of c above them."""
     signed, bits = to[0] == "s", int(to[1:])
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
     least, most = np.int32(low), np.int32(high)
@@ -205,7 +205,7 @@ def pack_integers(to: str, joins: bool) -> Operation:
     return row_kernel(f"cvt_pack_{to}_c", joined, 3)
 
 
-# by meaning of the ISA table
+# by meaning in the ISA table
 FACTORIES: dict[str, Factory] = {
     "cvt.pack": lambda mods: pack_integers(mods["dtype"], "ctype" in mods),
 }

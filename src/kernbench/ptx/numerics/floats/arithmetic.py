@@ -1,4 +1,4 @@
-"""f32 and f64 arithmetic: IEEE results with one rounding, in every rounding mode, flushing and saturation of PTX."""
+"""f32 and f64 arithmetic, rounded once as in IEEE, in PTX's rounding modes, with flushing and saturation."""
 
 from collections.abc import Callable
 from functools import cache
@@ -30,7 +30,7 @@ Scalar = Callable[..., Bits]
 
 @cache
 def flusher(kind: str, ftz: bool) -> Scalar:
-    """Compiled: bits of f32 or f64 -> the same, with subnormals made zeros of their sign where `ftz`."""
+    """Compiled: bits of f32 or f64 -> the same, with `ftz` subnormals as zeros of the same sign."""
     form = FORMATS[kind]
     unsigned = np.uint32 if kind == "f32" else np.uint64
     exponent = unsigned(((1 << form.exponent) - 1) << form.mantissa)
@@ -47,7 +47,7 @@ def flusher(kind: str, ftz: bool) -> Scalar:
 
 @cache
 def loader(kind: str, ftz: bool) -> Callable[[Bits], np.floating]:
-    """Compiled: bits -> float, subnormal inputs flushed where `ftz`."""
+    """Compiled: bits -> float, with `ftz` subnormals flushed."""
     flush = flusher(kind, ftz)
     if kind == "f32":
 
@@ -66,7 +66,7 @@ def loader(kind: str, ftz: bool) -> Callable[[Bits], np.floating]:
 
 @cache
 def finisher(kind: str, ftz: bool, sat: bool) -> Scalar:
-    """Compiled: float result -> bits, with the one NaN; `ftz` flushes, `sat` clamps to [0, 1] and NaN to 0."""
+    """Compiled: float result -> bits, with the canonical NaN; `ftz` flushes, `sat` clamps to [0, 1] and NaN to 0."""
     unsigned = np.uint32 if kind == "f32" else np.uint64
     to_bits = bits_of_float32 if kind == "f32" else bits_of_float64
     nan = unsigned(FORMATS[kind].nan or 0)
@@ -106,8 +106,8 @@ _NEAREST: dict[str, dict[str, Core]] = {
     },
 }
 
-# In float64 these are exact, rounded to odd, or (quotients and roots of f32) never within one float64 rounding of a
-# rounding boundary of f32 unless exactly on it: rounding them to f32 in any mode rounds the exact result.
+# in float64 these are exact, or rounded to odd, or (f32 quotients and roots) at least a float64 rounding away from
+# every f32 rounding boundary unless exactly on it: so rounding them to f32, in any mode, rounds the exact result
 _EXTENDED: dict[str, Core] = {
     "add": compiled(lambda a, b: odd_sum(np.float64(a), np.float64(b))),
     "sub": compiled(lambda a, b: odd_sum(np.float64(a), -np.float64(b))),
@@ -179,13 +179,13 @@ QUIET = np.uint64(1 << 51)
 
 @compiled
 def is_nan64(bits: Bits) -> Flag:
-    """Whether bits of an f64 are a NaN."""
+    """Whether f64 bits are a NaN."""
     return (bits & np.uint64((1 << 63) - 1)) > np.uint64(0x7FF0_0000_0000_0000)
 
 
 @compiled
 def _passed_on(bits: Bits, first: Bits, second: Bits, third: Bits) -> Bits:
-    """A NaN result of f64: the first of three operands that is a NaN, quieted; else the NaN of an invalid operation."""
+    """f64 results: a NaN result is the first NaN of three operands, quieted; else that of an invalid operation."""
     if not is_nan64(bits):
         return bits
     if is_nan64(first):
@@ -201,7 +201,7 @@ _INVALID = np.uint64(FORMATS["f64"].nan or 0)
 
 
 def _double_arithmetic(name: str, rnd: str) -> Scalar:
-    """Of several NaN operands the second goes before the third before the first; in a quotient the first."""
+    """Of several NaN operands the second takes precedence over the third over the first; in a quotient the first."""
     core = _core(name, "f64", rnd)
     result = compiled(lambda value: bits_of_float64(value))
     if ARITY[name] == 1:
@@ -215,7 +215,7 @@ def _double_arithmetic(name: str, rnd: str) -> Scalar:
 
 
 def _flushed_quotient(core: Core) -> Core:
-    """A quotient of f32 that is subnormal before it is rounded counts as subnormal."""
+    """With .ftz an f32 quotient that is subnormal before rounding is flushed."""
     least, zero = np.float64(2.0**-126), np.float32(0.0)
 
     @compiled
@@ -251,7 +251,7 @@ def arithmetic(name: str, kind: str, rnd: str = "rn", ftz: bool = False, sat: bo
     return row_kernel(key, scalar_arithmetic(name, kind, rnd, ftz, sat), ARITY[name])
 
 
-# What NumPy does in one pass on views of the rows; results equal ours but for which NaN they are.
+# NumPy functions that give the same results on views of the rows, except for which NaN
 NUMPY_EQUIVALENT: dict[tuple[str, str], tuple[np.ufunc, type]] = {
     (name, kind): (ufunc, view)
     for kind, view in (("f32", np.float32), ("f64", np.float64))

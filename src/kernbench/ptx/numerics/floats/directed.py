@@ -1,4 +1,4 @@
-"""float64 results in the directed rounding modes: the nearest result, stepped by the sign of its exact error."""
+"""float64 results in directed rounding modes: the nearest result, adjusted by the sign of its exact error."""
 
 from collections.abc import Callable
 from functools import cache
@@ -29,7 +29,7 @@ def finite(value: Real) -> Flag:
 
 @compiled
 def scaled(value: Real, exponent: Integer) -> Real:
-    """value * 2**exponent in up to four steps, each within range; exact where the result is normal."""
+    """value * 2**exponent in up to four steps, each within range; exact if the result is normal."""
     while exponent > 1000:
         value *= 2.0**1000
         exponent -= 1000
@@ -41,7 +41,7 @@ def scaled(value: Real, exponent: Integer) -> Real:
 
 @compiled
 def exponent_of(value: Real) -> np.int64:
-    """Exponent of a finite nonzero value, subnormals as if they were normal."""
+    """Exponent of a finite nonzero value; that of a subnormal as if it were normalised."""
     field = np.int64((bits_of_float64(value) & _BODY) >> _MANTISSA)
     if field > 0:
         return field - 1023
@@ -50,7 +50,7 @@ def exponent_of(value: Real) -> np.int64:
 
 @compiled
 def _sign_of_sum(a: Real, b: Real, c: Real, d: Real) -> Real:
-    """Sign of the exact sum of four values that neither overflow nor underflow: grown as an expansion."""
+    """Sign of the exact sum of four values without overflow or underflow, by an exact floating-point expansion."""
     s1, e1 = two_sum(a, b)
     q, h1 = two_sum(c, e1)
     s2, h2 = two_sum(q, s1)
@@ -65,7 +65,7 @@ def _sign_of_sum(a: Real, b: Real, c: Real, d: Real) -> Real:
 
 @compiled
 def product_error(a: Real, b: Real, c: Real, result: Real) -> Real:
-    """Sign of a * b - result; c stands unused."""
+    """Sign of a * b - result; c is unused."""
     if a == 0.0 or b == 0.0:
         return 0.0
     ea, eb = exponent_of(a), exponent_of(b)
@@ -83,7 +83,7 @@ def fma_error(a: Real, b: Real, c: Real, result: Real) -> Real:
     low: Real = fma64(ma, mb, -high)
     product = ea + eb
     top = product if c == 0.0 else max(product, exponent_of(c))
-    # A term more than 300 binary places below the other only has a sign: any value so small serves.
+    # of a term more than 300 binary places below the other only the sign matters, so any such small value will do
     down = max(product - top, np.int64(-300))
     high, low = scaled(high, down), scaled(low, down)
     addend = 0.0 if c == 0.0 else scaled(scaled(c, -exponent_of(c)), max(exponent_of(c) - top, np.int64(-300)))
@@ -92,7 +92,7 @@ def fma_error(a: Real, b: Real, c: Real, result: Real) -> Real:
 
 @compiled
 def quotient_error(a: Real, b: Real, c: Real, result: Real) -> Real:
-    """Sign of a / b - result; c stands unused."""
+    """Sign of a / b - result; c is unused."""
     if a == 0.0:
         return 0.0
     ea, eb = exponent_of(a), exponent_of(b)
@@ -103,7 +103,7 @@ def quotient_error(a: Real, b: Real, c: Real, result: Real) -> Real:
 
 @compiled
 def root_error(a: Real, b: Real, c: Real, result: Real) -> Real:
-    """Sign of sqrt(a) - result; b and c stand unused."""
+    """Sign of sqrt(a) - result; b and c are unused."""
     if a == 0.0:
         return 0.0
     half = exponent_of(a) // 2
@@ -127,7 +127,7 @@ def stepper(mode: str) -> Callable[[Real, Real], Real]:
             return nearest
         above = error > 0.0
         if (bits & _BODY) == _ZERO:
-            # Rounded to zero from a value with the error's own sign.
+            # rounded to zero, from a value with the error's sign
             if above:
                 return float64_of(_ONE if up else _ZERO)
             return float64_of(_SIGN | (_ONE if down else _ZERO))
@@ -184,7 +184,7 @@ def directed(name: str, mode: str) -> Callable[[Real, Real, Real], Real]:
             return step(result, 0.0)
         off = error(a, b, c, result)
         if is_sum and down and result == 0.0 and off == 0.0:
-            # Rounding down, terms of opposite sign that cancel leave a negative zero.
+            # rounding down, terms of opposite sign that cancel give a negative zero
             product_sign = (bits_of_float64(a) ^ bits_of_float64(b)) & _SIGN
             return 0.0 if (product_sign | (bits_of_float64(c) & _SIGN)) == _ZERO else -0.0
         return step(result, off)

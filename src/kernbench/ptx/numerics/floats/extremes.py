@@ -10,7 +10,7 @@ from kernbench.ptx.numerics.rows.scalar import FORMATS, Bits, Integer, compiled
 
 @cache
 def _input(kind: str, ftz: bool, magnitude: bool) -> Callable[..., Bits]:
-    """Compiled: bits -> bits, flushed where `ftz`, without sign where `magnitude`."""
+    """Compiled: bits -> bits; `ftz` flushes, `magnitude` clears the sign."""
     form = FORMATS[kind]
     unsigned = UNSIGNED[form.bits]
     body, sign = unsigned((1 << (form.bits - 1)) - 1), unsigned(1 << (form.bits - 1))
@@ -28,7 +28,7 @@ def _input(kind: str, ftz: bool, magnitude: bool) -> Callable[..., Bits]:
 
 @cache
 def _pick(name: str, kind: str, nan: bool) -> Callable[..., Bits]:
-    """Compiled: the lesser or greater of two bit patterns, -0 below +0; a NaN loses, or wins where `nan`."""
+    """Compiled: the lesser or greater of two bit patterns, -0 below +0; `nan` propagates NaN, else the number wins."""
     form = FORMATS[kind]
     unsigned, signed = UNSIGNED[form.bits], SIGNED[form.bits]
     body = unsigned((1 << (form.bits - 1)) - 1)
@@ -92,7 +92,7 @@ def extreme(
 
 @cache
 def sign_operation(name: str, kind: str, ftz: bool = False) -> Operation:
-    """abs or neg: `operation(a, out)`; a NaN becomes the canonical one, in f64 it is quieted and keeps its sign."""
+    """abs or neg: `operation(a, out)`; a NaN becomes the canonical one; in f64 it is quieted and keeps its sign."""
     form = FORMATS[kind]
     unsigned = UNSIGNED[form.bits]
     body, sign = unsigned((1 << (form.bits - 1)) - 1), unsigned(1 << (form.bits - 1))

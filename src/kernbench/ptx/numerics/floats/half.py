@@ -1,4 +1,4 @@
-"""f16 and bf16 arithmetic with one rounding, and the row views that make packed types plain ones."""
+"""f16 and bf16 arithmetic with one rounding, and packed types by way of views of their rows."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from kernbench.ptx.numerics.rows.scalar import (
 
 @cache
 def half_to_float32(kind: str, ftz: bool = False) -> Callable[[Bits], np.float32]:
-    """Compiled: bits of f16 or bf16 -> the same value as float32; subnormals flushed where `ftz`."""
+    """Compiled: bits of f16 or bf16 -> the same value as float32; `ftz` flushes subnormals."""
     if kind == "bf16":
 
         @compiled
@@ -52,9 +52,9 @@ def half_to_float32(kind: str, ftz: bool = False) -> Callable[[Bits], np.float32
 
 @cache
 def float32_to_half(kind: str) -> Callable[[Real], np.uint32]:
-    """Compiled: float32 -> uint32 holding the bits of f16 or bf16, to nearest even, NaN canonical.
+    """Compiled: float32 -> bits of f16 or bf16 as uint32, to nearest even, NaN canonical.
 
-    32-bit arithmetic throughout, so that it runs four lanes wide.
+    Only 32-bit operations, so that it can be vectorised well.
     """
     nan = np.uint32(FORMATS[kind].nan or 0)
     if kind == "bf16":
@@ -66,7 +66,7 @@ def float32_to_half(kind: str) -> Callable[[Real], np.uint32]:
             return rounded if value == value else nan
 
         return to_bf16
-    # Adding this leaves a subnormal f16's bits, rounded to nearest even, at the bottom of the sum.
+    # adding this leaves the bits of a subnormal f16, rounded to nearest even, in the low bits of the sum
     magic = np.float32(0.5)
 
     @compiled
@@ -77,7 +77,7 @@ def float32_to_half(kind: str) -> Callable[[Real], np.uint32]:
         normal = np.uint32(magnitude - np.uint32(0x3800_0000) + np.uint32(0xFFF) + odd) >> np.uint32(13)
         small = bits_of_float32(float32_of(magnitude) + magic) - np.uint32(0x3F00_0000)
         code = np.uint32(small) if magnitude < np.uint32(0x3880_0000) else np.uint32(normal)
-        # From 65520 on the nearest is infinity.
+        # from 65520 on the nearest is infinity
         if magnitude >= np.uint32(0x477F_F000):
             code = np.uint32(0x7C00)
         code = np.uint32(code | ((bits >> np.uint32(16)) & np.uint32(0x8000)))
@@ -88,9 +88,9 @@ def float32_to_half(kind: str) -> Callable[[Real], np.uint32]:
 
 @cache
 def float64_to_half(kind: str) -> Callable[[Real], np.uint32]:
-    """Compiled: float64 -> uint32 holding the bits of f16 or bf16, to nearest even with one rounding, NaN canonical."""
+    """Compiled: float64 -> bits of f16 or bf16 as uint32, to nearest even with one rounding, NaN canonical."""
     narrow, is_brain = float32_to_half(kind), kind == "bf16"
-    # Adding and taking away this rounds to a multiple of the least bf16.
+    # adding and subtracting this rounds to a multiple of the least bf16
     grid, least = np.float64(1.5 * 2.0 ** (52 - 133)), np.float64(2.0**-126)
     low, step, zero = np.uint64((1 << 29) - 1), np.uint64(1 << 29), np.uint64(0)
 
@@ -99,7 +99,7 @@ def float64_to_half(kind: str) -> Callable[[Real], np.uint32]:
         if is_brain:
             snapped = np.float64(math.copysign((value + grid) - grid, value))
             value = snapped if abs(value) < least else value
-        # Rounded to odd at float32's 24 bits; the next rounding is then that of the value itself.
+        # rounded to odd at float32's 24 bits, so that the next rounding is that of the value itself
         bits = bits_of_float64(value)
         odd = (bits & ~low) | (step if (bits & low) != zero else zero)
         return narrow(np.float32(float64_of(odd)))
@@ -131,7 +131,7 @@ def _result(kind: str, ftz: bool, sat: bool, relu: bool) -> Callable[[Bits], np.
     return finish
 
 
-# Sums and products of f16, and sums of bf16, in float32: exact, or far enough from a rounding boundary.
+# in float32 sums and products of f16, and sums of bf16, are exact, or far enough from a rounding boundary
 _IN_FLOAT32: dict[str, Callable[..., Real]] = {
     "add": compiled(lambda a, b: a + b),
     "sub": compiled(lambda a, b: a - b),
@@ -140,14 +140,14 @@ _IN_FLOAT32: dict[str, Callable[..., Real]] = {
 _IN_FLOAT64: dict[str, Callable[..., Real]] = {
     "mul": compiled(lambda a, b: np.float64(a) * np.float64(b)),
     "fma": compiled(lambda a, b, c: odd_sum(np.float64(a) * np.float64(b), np.float64(c))),
-    # The float64 sum is exact wherever an f16 rounding boundary is near.
+    # the float64 sum is exact wherever an f16 rounding boundary is near
     "fma_f16": compiled(lambda a, b, c: np.float64(a) * np.float64(b) + np.float64(c)),
 }
 ARITY = {"add": 2, "sub": 2, "mul": 2, "fma": 3}
 
 
 def _core(name: str, kind: str) -> tuple[Callable[..., Real], Callable[[Real], np.uint32]]:
-    """The operation, and what rounds its result to the type."""
+    """The operation, and the function that rounds its result to the type."""
     if name in ("add", "sub") or (name == "mul" and kind == "f16"):
         return _IN_FLOAT32[name], float32_to_half(kind)
     return _IN_FLOAT64["fma_f16" if (name, kind) == ("fma", "f16") else name], float64_to_half(kind)
@@ -155,7 +155,7 @@ def _core(name: str, kind: str) -> tuple[Callable[..., Real], Callable[[Real], n
 
 @cache
 def _flush_early(narrow: Callable[[Real], np.uint32]) -> Callable[[Real], np.uint32]:
-    """f16 results below the least normal number before rounding count as subnormal: they flush though they round up."""
+    """f16 results that are subnormal before rounding are flushed, even if they round up to a normal number."""
     least = 2.0**-14
     return compiled(lambda value: np.uint32(narrow(value * np.float32(0.0) if abs(value) < least else value)))
 
@@ -177,7 +177,7 @@ def arithmetic(name: str, kind: str, ftz: bool = False, sat: bool = False, relu:
 
 
 def packed(operation: Operation, lane_bits: int) -> Operation:
-    """An operation over rows of lanes, as one over rows of registers that hold several lanes each."""
+    """The operation over rows of elements, applied to rows of registers that hold several elements each."""
     lane = np.dtype(f"uint{lane_bits}")
 
     def on_lanes(*rows: Row) -> None:

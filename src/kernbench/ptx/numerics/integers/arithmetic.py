@@ -31,13 +31,13 @@ def split(kind: str) -> tuple[str, int]:
 
 
 def number(kind: str) -> type[np.integer]:
-    """NumPy type with the meaning of an integer type; untyped bits count as unsigned."""
+    """The NumPy type of an integer type; untyped bits are unsigned."""
     letter, bits = split(kind)
     return (SIGNED if letter == "s" else UNSIGNED)[bits]
 
 
 def on_views(ufunc: np.ufunc, view: type[np.generic], out_view: type[np.generic] | None = None) -> Operation:
-    """A NumPy function of rows seen as another type of the same width; a bool output is left as it is."""
+    """A NumPy function applied to views of the rows as another type of the same width; a bool output is not viewed."""
     written = view if out_view is None else out_view
 
     def unary(a: Row, out: Row) -> None:
@@ -50,7 +50,7 @@ def on_views(ufunc: np.ufunc, view: type[np.generic], out_view: type[np.generic]
 
 
 def _high_product(name: str, extend: str) -> Typing:
-    """The upper 64 bits of a product of 128."""
+    """The upper 64 bits of a 128-bit product."""
     wide = ir.IntType(128)
 
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
@@ -150,7 +150,7 @@ def saturating(name: str, kind: str = "s32") -> Operation:
 
 @cache
 def divide(name: str, kind: str) -> Operation:
-    """div or rem: `operation(a, b, out)`; truncates, and gives all ones where b is zero (see `zero_divisors`)."""
+    """div or rem: `operation(a, b, out)`; truncates, and gives all ones if b is zero (see `zero_divisors`)."""
     typed = number(kind)
     ones, zero = typed(~typed(0)), typed(0)
     signed, minus_one = kind[0] == "s", typed(~typed(0))
@@ -162,7 +162,7 @@ def divide(name: str, kind: str) -> Operation:
         if y == zero:
             return ones
         if signed and y == minus_one:
-            # The least value has no negative: it stays, as hardware leaves it.
+            # the least value divided by -1 overflows to itself, as on hardware
             return typed(zero - x) if quotient else zero
         whole = typed(abs_floor(x, y))
         return whole if quotient else typed(x - typed(whole * y))
@@ -180,7 +180,7 @@ def divide(name: str, kind: str) -> Operation:
 
 
 def zero_divisors(b: Row) -> Row:
-    """Lanes in which an integer division by `b` has no defined result."""
+    """Lanes in which an integer division by `b` is undefined."""
     return np.equal(b, 0)
 
 
@@ -198,7 +198,7 @@ def extreme(name: str, kind: str, relu: bool = False) -> Operation:
 
 @cache
 def absolute(kind: str) -> Operation:
-    """abs: `operation(a, out)`; the least value stays."""
+    """abs: `operation(a, out)`; the least value stays the same."""
     return on_views(np.absolute, number(kind))
 
 
@@ -219,9 +219,9 @@ def absolute_difference(kind: str) -> Operation:
 def carrying(name: str, bits: int, reads: bool, writes: bool) -> Operation:
     """add, sub, addc, subc with the carry flag as a bool row: `operation(a, b[, cc], out[, cc_out])`.
 
-    A subtraction adds the complement of b: its flag is the carry of that sum, set where nothing was borrowed. The ISA's
-    text speaks of a borrow, which is the same within subtractions; nvcc's own 128-bit division reads the flag of a
-    subtraction by `addc`, and is right with the carry alone.
+    A subtraction adds the complement of b: its flag is the carry of that sum, set if there was no borrow. The ISA's
+    text speaks of a borrow, which is equivalent among subtractions; but nvcc's 128-bit division reads the flag of a
+    subtraction by `addc`, and is right only with the carry.
     """
     unsigned = UNSIGNED[bits]
     subtracts = name.startswith("sub")
@@ -255,7 +255,7 @@ def carrying_multiply_add(kind: str, part: str, reads: bool, writes: bool) -> Op
 def _with_carry(
     name: str, both: Callable[..., tuple[Bits, Flag]], inputs: int, reads: bool, writes: bool, first: bool = False
 ) -> Operation:
-    """`both` as a kernel; `first` is the flag where none is read."""
+    """`both` as a kernel; `first` is the flag if none is read."""
     key = f"{name}{'_cin' * reads}{'_cout' * writes}"
     forms: dict[tuple[int, bool, bool], Callable[..., Bits | tuple[Bits, Flag]]] = {
         (2, False, True): lambda a, b: both(a, b, first),
@@ -299,7 +299,7 @@ def wrapping(name: str) -> Operation:
     return _WRAPPING[name]
 
 
-# by meaning of the ISA table
+# by meaning in the ISA table
 FACTORIES: dict[str, Factory] = {
     "neg.int": lambda mods: wrapping("neg"),
     "abs.int": lambda mods: absolute(mods["type"]),

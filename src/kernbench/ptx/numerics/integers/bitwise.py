@@ -131,7 +131,7 @@ def funnel_shift(direction: str, mode: str) -> Operation:
         n = np.uint64(amount & np.uint32(31)) if wraps else np.uint64(min(amount, np.uint32(32)))
         both = (np.uint64(high) << np.uint64(32)) | np.uint64(low)
         if left:
-            # By 32 and then by n: neither step shifts by 64.
+            # by 32 and then by n, since a shift by 64 is undefined
             return np.uint32(
                 ((both << n) if n < np.uint64(32) else (both << np.uint64(31) << np.uint64(1))) >> np.uint64(32)
             )
@@ -167,7 +167,7 @@ def extract_field(kind: str) -> Operation:
 
 @cache
 def insert_field(bits: int) -> Operation:
-    """bfi: `operation(a, b, position, length, out)`: the low bits of a over b; counts as of bfe."""
+    """bfi: `operation(a, b, position, length, out)`: the low bits of a inserted into b; counts as for bfe."""
     unsigned, counted = UNSIGNED[bits], np.uint32(0xFF if bits == 32 else 0xFFFF_FFFF)
 
     @compiled
@@ -199,7 +199,7 @@ def _llvm_unary(name: str, bits: int, *flags: int) -> Typing:
 
 
 def _plain_unary(name: str, bits: int, *flags: int) -> Instruction:
-    """The same for loops that we compile ourselves."""
+    """The same for loops that kernbench compiles itself."""
     kind, rest = Scalar("u", bits), "".join(f", i1 {flag}" for flag in flags)
     return Instruction((kind,), kind, f"call i{bits} @llvm.{name}.i{bits}(i{bits} {{0}}{rest})")
 
@@ -223,7 +223,7 @@ def _forward(function: Callable[[Bits], Bits]) -> Callable[[Bits], Bits]:
 
 @cache
 def find_leading(kind: str, shiftamt: bool = False) -> Operation:
-    """bfind: position of the leading bit that is not a sign bit, all ones where none: `operation(a, out)`.
+    """bfind: position of the leading bit that is not a sign bit, all ones if there is none: `operation(a, out)`.
 
     With `shiftamt` the left shift that brings it to the top.
     """
@@ -244,13 +244,13 @@ def find_leading(kind: str, shiftamt: bool = False) -> Operation:
 
 @cache
 def find_nth_set() -> Operation:
-    """fns.b32: `operation(mask, base, offset, out)`: the offset-th set bit from base, all ones where there is none."""
+    """fns.b32: `operation(mask, base, offset, out)`: the offset-th set bit from base, all ones if there is none."""
 
     @compiled
     def scalar(mask: Bits, base: Bits, offset: Bits) -> Bits:
         n, bit = np.int32(offset), np.int64(np.uint32(base))
         if np.uint32(offset) == np.uint32(0x80000000):
-            # as an H200 has it, whatever the base
+            # as on an H200, whatever the base
             return np.uint32(0)
         if bit >= 32:
             return np.uint32(0xFFFFFFFF)
@@ -303,7 +303,7 @@ def sign_extend(kind: str, mode: str) -> Operation:
     return row_kernel(f"szext_{kind}_{mode}", scalar, 2)
 
 
-# by meaning of the ISA table
+# by meaning in the ISA table
 FACTORIES: dict[str, Factory] = {
     "and": lambda mods: logic("and"),
     "or": lambda mods: logic("or"),

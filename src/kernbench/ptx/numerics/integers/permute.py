@@ -1,4 +1,4 @@
-"""prmt: bytes of two registers picked by a selector, in its general and its six named modes."""
+"""prmt: bytes of two registers selected by a selector, in its general and its six named modes."""
 
 from functools import cache
 
@@ -10,7 +10,7 @@ from kernbench.ptx.numerics.rows.scalar import Bits, compiled
 
 
 def _selectors(mode: str) -> tuple[int, int, int, int]:
-    """For the selector values 0 to 3 of a named mode, which byte (nibble of the result, lowest first) is picked."""
+    """For the selector values 0 to 3 of a named mode, the selected bytes (a nibble each, lowest byte first)."""
     rows = {
         "f4e": [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]],
         "b4e": [[0, 7, 6, 5], [1, 0, 7, 6], [2, 1, 0, 7], [3, 2, 1, 0]],
@@ -26,7 +26,7 @@ def _selectors(mode: str) -> tuple[int, int, int, int]:
 
 
 def picks(mode: str, selector: int) -> list[int]:
-    """For each byte of the result, lowest first, what picks it: the number of a byte, and bit 3 for its sign."""
+    """For each byte of the result, lowest first, its selector nibble: the number of a byte, and bit 3 for its sign."""
     chosen = _selectors(mode)[selector & 3] if mode else selector
     return [chosen >> 4 * byte & 15 for byte in range(4)]
 
@@ -57,7 +57,7 @@ def permute(mode: str = "") -> Operation:
     return row_kernel(f"prmt_{mode or 'any'}", scalar, 3)
 
 
-# by meaning of the ISA table
+# by meaning in the ISA table
 FACTORIES: dict[str, Factory] = {
     "prmt": lambda mods: permute(mods.get("mode", "")),
 }

@@ -1,12 +1,12 @@
-"""Video instructions over rows of 32-bit registers: parts are taken out, computed in 64 bits, and put back.
+"""Video instructions over rows of 32-bit registers: parts are extracted, computed in 64 bits, and inserted.
 
-A part is "" (the whole register), "b0" to "b3" or "h0", "h1"; of packed instructions the parts of both sources
+A part is "" (the whole register), "b0" to "b3" or "h0", "h1"; for packed instructions the parts of both sources
 together, the highest lane first ("b7531"), and the lanes of the result that are written ("b20").
 
-A GPU of today has no such unit: ptxas writes ordinary instructions, which do not always follow the ISA's text. What
-they do is done here. What is put into the upper half of a register is the upper half of the value. The second operation
-of vset takes its sign from the first source. Minimum and maximum compare 64 bits: of a sum, a difference or a saturated
-shift the sign extension of the lower 32, of the others the whole value. And `.sat` has rules of its own (`_limited`).
+Current GPUs have no such unit: ptxas emits ordinary instructions, which do not always follow the ISA's text. What they
+compute is computed here. Into the upper half of a register goes the upper half of the value. The second operation of
+vset takes its sign from the first source. Minimum and maximum compare 64 bits: for a sum, a difference or a saturated
+shift the sign extension of the lower 32, for others the whole value. `.sat` has rules of its own (`_limited`).
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _WIDTHS = {"": 32, "b": 8, "h": 16}
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Which parts of the result and the sources an instruction names."""
+    """The parts of the result and the sources that an instruction names."""
 
     d: str = ""
     a: str = ""
@@ -94,7 +94,7 @@ def scalar(opcode: str, mods: Mods, parts: Parts) -> Callable[..., None]:
     signs = {name: _signed(mods, name) for name in ("dtype", "atype", "btype")}
     width = _WIDTHS[parts.d[:1]]
     shift = width * int(parts.d[1:] or 0)
-    # how the second operation looks at both, and whether it sees the lower 32 bits of the value alone
+    # signedness of the comparison, and whether it sees only the lower 32 bits of the value
     ordered = signs["atype" if opcode == "vset" else "dtype"]
     wraps = opcode in ("vadd", "vsub") or ("sat" in mods and "mode" in mods)
 
@@ -115,11 +115,11 @@ def scalar(opcode: str, mods: Mods, parts: Parts) -> Callable[..., None]:
 
 
 def _limited(opcode: str, value: Rows, width: int, signed: bool) -> Rows:
-    """A value under `.sat`, as the instructions do it that ptxas writes for it.
+    """A value under `.sat`, as in the code that ptxas emits.
 
-    A shift is limited to 32 bits, whatever part of the result is written, and of a left shift no more than 34 bits are
-    looked at. Of the others a part takes its largest number for whatever it cannot hold, negative numbers too; a whole
-    signed result is limited as the ISA says, and a whole unsigned one is not limited above.
+    A shift is limited to 32 bits, whatever part of the result is written, and of a left shift only 34 bits are tested.
+    For the others, a part gets its largest number for any value out of range, negative ones, too; a whole signed result
+    is clamped as in the ISA, and a whole unsigned one is not limited above.
     """
     if opcode in ("vshl", "vshr"):
         return _saturated(_extended(value, 34, True) if opcode == "vshl" else value, 32, signed)
@@ -130,7 +130,7 @@ def _limited(opcode: str, value: Rows, width: int, signed: bool) -> Rows:
 
 
 def _combined(second: str, value: Rows, c: Rows, signed: bool) -> Rows:
-    """The second operation, over 64 bits with or without a sign."""
+    """The second operation, over signed or unsigned 64 bits."""
     other = _extended(c, 32, signed)
     if second == "add":
         return value + other
@@ -139,10 +139,10 @@ def _combined(second: str, value: Rows, c: Rows, signed: bool) -> Rows:
 
 
 def multiply_add(mods: Mods, parts: Parts) -> Callable[..., None]:
-    """vmad: a product of 64 bits, an addend, perhaps one more, scaled and saturated.
+    """vmad: a 64-bit product, an addend, perhaps one more, scaled and saturated.
 
-    As on an H200 the parts and the addend count as signed 32-bit numbers, whatever their types; these decide how the
-    sum is shifted and saturated.
+    As on an H200 the parts and the addend are signed 32-bit numbers, whatever their types; these determine how the sum
+    is shifted and saturated.
     """
     signs = {name: _signed(mods, name) for name in ("atype", "btype")}
     signed = signs["atype"] or signs["btype"]
@@ -159,7 +159,7 @@ def multiply_add(mods: Mods, parts: Parts) -> Callable[..., None]:
 
 
 def packed(opcode: str, mods: Mods, parts: Parts) -> Callable[..., None]:
-    """The instructions of two or four lanes: `function(a, b, c, out)`."""
+    """The instructions on two or four lanes: `function(a, b, c, out)`."""
     lanes = int(opcode[-1])
     width, letter = 32 // lanes, "b" if lanes == 4 else "h"
     compute, order = _value(opcode, mods), "".join(map(str, reversed(range(lanes))))

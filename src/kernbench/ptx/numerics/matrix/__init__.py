@@ -1,4 +1,4 @@
-"""Matrix instructions: fragment layouts, products as the tensor core makes them, ldmatrix and its kin."""
+"""Matrix instructions: fragment layouts, products with the tensor core's bits, ldmatrix and similar."""
 
 from kernbench.ptx.numerics.matrix.fragments import from_fragments, to_fragments
 from kernbench.ptx.numerics.matrix.layout import Layout, accumulator, operand_a, operand_b, wgmma_accumulator, wmma

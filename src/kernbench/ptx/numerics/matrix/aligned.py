@@ -1,7 +1,7 @@
-"""Products of f16, bf16 or tf32 added to f32, from registers to registers: what `products` computes, warp by warp.
+"""Products of f16, bf16 or tf32 added to f32, from registers to registers: as `products`, warp by warp.
 
-A warp's operands are turned so that the innermost loops run over the rows of the result. Most launches have few warps,
-and nothing but this loop lies between the registers of an instruction and its result.
+A warp's operands are transposed so that the innermost loops run over the rows of the result. Most launches have few
+warps, so that a single loop from the registers of an instruction to its result is fastest.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Rows = Sequence[Array]
 Kinds = tuple[str, str, str, str]
 _F16, _BF16, _TF32, _F32 = range(4)
 _NUMBERS = {"f16": _F16, "bf16": _BF16, "tf32": _TF32}
-# values, and their exponents: those of A, column after column, B and C; and where they end
+# work arrays: values and exponents, each of A column by column, then B and C; and where they end
 Room = tuple[Array, Array, int]
 
 
@@ -44,7 +44,7 @@ def _half(bits: Bits) -> Real:
 
 @compiled
 def _widen(row: Array, first: int, half: int, kind: int, least: int, found: Array, exponents: Array) -> None:
-    """What the lanes of a warp have in a register, or in half of one, and the exponents."""
+    """The values in a register of a warp, or in half of it, and their exponents."""
     for lane in range(np.uint64(LANES)):
         word = np.uint32(row[first + lane])
         if kind == _F16:
@@ -61,7 +61,7 @@ def _widen(row: Array, first: int, half: int, kind: int, least: int, found: Arra
 
 @compiled
 def _take(rows: Rows, first: int, indices: Array, kind: int, least: int, room: Room) -> None:
-    """The elements that a warp has in registers, and their exponents, each at its index."""
+    """The elements in a warp's registers, and their exponents, each at its index."""
     values, exponents, behind = room
     found, those = values[behind:], exponents[behind:]
     per = 1 if kind >= _TF32 else 2
@@ -90,9 +90,9 @@ def _accumulate(total: Array, column: Array, factor: Real, unit: Array) -> None:
 
 @compiled
 def _column(b: int, c: int, k: int, room: Room, top: Array, unit: Array, total: Array) -> None:
-    """The column of the result that lies at `c` over that of C, by the column of B that lies at `b`.
+    """Write the result's column at `c` over that of C, from the column of B at `b`.
 
-    These are the exact sums of terms cut to 2**(e - 25).
+    These are exact sums of terms truncated to multiples of 2**(e - 25).
     """
     values, exponents, _ = room
     m = top.size
@@ -107,13 +107,13 @@ def _column(b: int, c: int, k: int, room: Room, top: Array, unit: Array, total: 
     for step in range(k):
         _accumulate(total, values[step * m :], values[b + step], unit)
     for i in range(np.uint64(m)):
-        # divided by a power of two
+        # divide by a power of two
         values[c + i] = total[i] * float64_of(np.uint64(2046 << 52) - bits_of_float64(unit[i]))
 
 
 @compiled
 def _cut(value: np.float64) -> Bits:
-    """A float64 cut toward zero to the bits of an f32; a zero is +0, a NaN the canonical one."""
+    """A float64 truncated to the bits of an f32; a zero is +0, a NaN the canonical one."""
     low = np.uint64((1 << 29) - 1)
     found = np.uint32(0x7FFF_FFFF)
     if value == value:
@@ -138,7 +138,7 @@ def _multiply_words(
     of_a, of_b, of_c, results = rows
     in_a, in_b, in_c, in_d = indices
     (m, n, k), (values, exponents, _) = sizes, room
-    # what is behind the matrices, a number for each row
+    # work space after the matrices: one number for each row
     top, unit, total = exponents[exponents.size - m :], values[values.size - 2 * m :], values[values.size - m :]
     b, c = m * k, m * k + k * n
     for warp in range(of_c[0].size >> 5):
@@ -167,7 +167,7 @@ class Layouts(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Where a loop finds elements: indices by element and lane, and the numbers of all matrices."""
+    """Indices of elements by element and lane, and the total number of elements."""
 
     indices: tuple[Array, Array, Array, Array]
     sizes: tuple[int, int, int]
@@ -185,7 +185,7 @@ def _plan(of: Callable[[str, Kinds], Layouts], shape: str, kinds: Kinds) -> _Pla
         return np.ascontiguousarray(found.T)
 
     def counted(layout: Layout, begin: int, pitch: int) -> Array:
-        """Of several copies of an element the first one counts; the others go behind all."""
+        """The index of each copy of an element: the first copy's position, and an unused one for others."""
         found = indices(layout, begin, pitch).T.ravel()
         spare = np.ones(found.size, bool)
         spare[layout.gather] = False
@@ -197,14 +197,14 @@ def _plan(of: Callable[[str, Kinds], Layouts], shape: str, kinds: Kinds) -> _Pla
 
 
 def is_aligned(kinds: Kinds) -> bool:
-    """Whether products of these types, of D, A, B and C, are made here."""
+    """Whether this module computes products of these types, of D, A, B and C."""
     return kinds[1] == kinds[2] and kinds[1] in _NUMBERS and kinds[0] == kinds[3] == "f32"
 
 
 def multiply_rows(of: Callable[[str, Kinds], Layouts], shape: str, kinds: Kinds, rows: Sequence[Rows]) -> None:
-    """D = A B + C of registers that hold matrices as the layouts `of` a shape say; `rows` are of A, B, C and D."""
+    """D = A B + C in registers with the layouts that `of` gives for a shape; `rows` are of A, B, C and D."""
     plan = _plan(of, shape, kinds)
-    # behind them what a register of a warp holds, and two numbers for each row of the result
+    # after the elements: a register of a warp, and two numbers for each row of the result
     size = plan.numbers + LANES + 2 * plan.sizes[0]
     room = np.empty(size), np.empty(size, np.int32), plan.numbers
     given = tuple(

@@ -1,8 +1,8 @@
-"""Matrix descriptors of wgmma and tcgen05: what their bits say, and where each element of a tile lies in shared memory.
+"""Matrix descriptors of wgmma and tcgen05: their fields, and the position of each element of a tile in shared memory.
 
-A tile has `rows` rows (M of A, N of B) and a depth of K elements. In the ISA text's canonical layouts it is made of
-pieces of 16 bytes, which lie along K ("K-major") or along the rows ("MN-major"). Swizzles exchange pieces of 16 (or 32)
-bytes by address bits 7 and up, so the offset of an element depends on the start address modulo the swizzle's period.
+A tile has `rows` rows (M of A, N of B) and a depth of K elements. In the canonical layouts of the ISA it consists of
+pieces of 16 bytes, contiguous along K ("K-major") or along the rows ("MN-major"). Swizzles permute pieces of 16 (or 32)
+bytes by address bits from 7 on, so that an element's offset depends on the start address modulo the swizzle's period.
 """
 
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-# bytes that swizzles move together, whatever they hold
+# bytes that swizzles move together
 PIECE = 16
-# swizzle -> bits 7.. that take part, and the lowest bit they change
+# swizzle -> mask of the bits from 7 on that are XORed, and the lowest bit they change
 _SWIZZLES = {"none": (0, 4), "32B": (1, 4), "64B": (3, 4), "128B": (7, 4), "128B/32B": (3, 5)}
 _WGMMA = {0: "none", 1: "128B", 2: "64B", 3: "32B"}
 _TCGEN05 = {0: "none", 1: "128B/32B", 2: "128B", 4: "64B", 6: "32B"}
-# pieces of 16 bytes that lie side by side in a row of the swizzle's pattern
+# number of 16-byte pieces side by side in a row of the swizzle's pattern
 _WIDTHS = {"none": 1, "32B": 2, "64B": 4, "128B": 8, "128B/32B": 8}
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixDescriptor:
-    """A descriptor taken apart; addresses and offsets in bytes.
+    """The fields of a descriptor; addresses and offsets in bytes.
 
-    `problem` says what has no meaning in it, `lapse` what is not as the ISA has it and means the same to every GPU.
+    `problem` is a message about a meaningless value; `lapse` about one that violates the ISA but works on every GPU.
     """
 
     start: int
@@ -35,7 +35,7 @@ class MatrixDescriptor:
     base_offset: int
     swizzle: str
     problem: str = ""
-    # whether `leading` is the address at which a row goes on that leaves the swizzle's pattern
+    # whether `leading` is the absolute address at which a row that leaves the swizzle's pattern continues
     absolute: bool = False
     lapse: str = ""
 
@@ -44,18 +44,18 @@ def _fields(bits: int) -> tuple[int, int, int, int]:
     return (bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, bits >> 49 & 7
 
 
-# descriptors are made of addresses: a program that computes them may have any number
+# bounded, since a program that computes descriptors may have any number of them
 @lru_cache(1 << 12)
 def wgmma_descriptor(bits: int) -> MatrixDescriptor:
-    """The descriptor of wgmma: swizzle in bits 62 and 63."""
+    """Decode a wgmma descriptor: swizzle in bits 62 and 63."""
     return MatrixDescriptor(*_fields(bits), _WGMMA[bits >> 62 & 3])
 
 
 @lru_cache(1 << 12)
 def tcgen05_descriptor(bits: int, absolute: bool = False) -> MatrixDescriptor:
-    """The descriptor of tcgen05: swizzle in bits 61 to 63, and 0b001 in bits 46 to 48.
+    """Decode a tcgen05 descriptor: swizzle in bits 61 to 63, and 0b001 in bits 46 to 48.
 
-    `absolute` says that the target has absolute leading addresses (bit 52), as sm_103a has for rows of 48 bytes.
+    `absolute`: the target has absolute leading addresses (bit 52), as sm_103a for rows of 48 bytes.
     """
     code, version = bits >> 61 & 7, bits >> 46 & 7
     belongs = f"bits 46 to 48 hold {version:#05b} where 0b001 belongs"
@@ -78,7 +78,7 @@ def tcgen05_descriptor(bits: int, absolute: bool = False) -> MatrixDescriptor:
 
 
 def deep_descriptor(bits: int) -> MatrixDescriptor:
-    """The descriptor of tcgen05 on a target with absolute leading addresses."""
+    """Decode a tcgen05 descriptor for a target with absolute leading addresses."""
     return tcgen05_descriptor(bits, True)
 
 
@@ -90,9 +90,9 @@ def leaves_pattern(descriptor: MatrixDescriptor, row_bytes: int) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileMap:
-    """Places of a tile's pieces, in bytes from `anchor(descriptor)`: [rows, depth in pieces], or [depth, row pieces].
+    """Offsets of a tile's pieces from `anchor(descriptor)`, in bytes: [rows, depth in pieces], or [depth, row pieces].
 
-    `firsts` and `spans` are the same bytes as runs, `last` is one past the last of them.
+    `firsts` and `spans` describe the same bytes as contiguous ranges; `last` is one past the last byte.
     """
 
     pieces: Ints
@@ -103,12 +103,12 @@ class TileMap:
 
 
 def anchor(descriptor: MatrixDescriptor) -> int:
-    """The address from which a tile map counts: the start, rounded down to the longest period."""
+    """The address that a tile map is relative to: the start, rounded down to the longest period."""
     return descriptor.start & ~1023
 
 
 def tile_map(descriptor: MatrixDescriptor, rows: int, depth: int, bits: int, transposed: bool) -> TileMap:
-    """Where a tile of `rows` by `depth` elements of `bits` bits lies; `transposed` means MN-major."""
+    """Offsets of a tile of `rows` by `depth` elements of `bits` bits; `transposed` means MN-major."""
     return _tile_map(
         descriptor.start & 1023,
         descriptor.leading - anchor(descriptor) if descriptor.absolute else descriptor.leading,
@@ -145,7 +145,7 @@ def _tile_map(
 
 
 def _runs(offsets: Ints) -> tuple[Ints, Ints]:
-    """Pieces as runs of bytes: where each begins, and how long it is."""
+    """Pieces as contiguous ranges: offsets and lengths."""
     found = np.unique(offsets)
     cuts = np.flatnonzero(np.diff(found) != PIECE) + 1
     firsts = found[np.r_[0, cuts]]
@@ -153,28 +153,28 @@ def _runs(offsets: Ints) -> tuple[Ints, Ints]:
 
 
 def _along_depth(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Ints:
-    """K-major: groups of 8 rows `stride` apart; pieces along K `leading` apart, or side by side where swizzled."""
+    """K-major: groups of 8 rows `stride` apart; pieces along K `leading` apart, or side by side if swizzled."""
     row = np.arange(rows)[:, None]
     piece = np.arange(max(1, depth * bits // 8 // PIECE))[None, :]
     width = _WIDTHS[swizzle]
     if swizzle == "none":
         return row % 8 * PIECE + row // 8 * stride + piece * leading
-    # beyond the width of the swizzle a tile goes on `leading` bytes further
+    # beyond the width of the swizzle a tile continues `leading` bytes further
     return row % 8 * width * PIECE + row // 8 * stride + piece % width * PIECE + piece // width * leading
 
 
 def _in_next_buffer(offsets: Ints, start: int, following: int, swizzle: str) -> Ints:
-    """Pieces that leave the row of the pattern in which they began go on at the same row of the buffer `following`."""
+    """Pieces beyond the pattern's row in which they began continue in the same row of the buffer at `following`."""
     width = _WIDTHS[swizzle] * PIECE
     first = start % width + np.arange(offsets.shape[1]) * PIECE
-    # from the first piece of a row: back to the row's beginning in this buffer, then from there in the next
+    # from a row's first piece: back to the row's beginning in this buffer, then to its beginning in the next
     row = offsets[:, :1] - start
     beyond = first - width
     return np.where(beyond[None, :] < 0, offsets, following + row + beyond[None, :])
 
 
 def _along_rows(leading: int, stride: int, swizzle: str, rows: int, depth: int, bits: int) -> Ints:
-    """MN-major: pieces along the rows, one line of the pattern for each K; unswizzled, the two offsets swap places."""
+    """MN-major: pieces along the rows, one line of the pattern per K; without swizzle the offsets are exchanged."""
     k = np.arange(depth)[:, None]
     piece = np.arange(-(-rows * bits // 8 // PIECE))[None, :]
     width = _WIDTHS[swizzle]

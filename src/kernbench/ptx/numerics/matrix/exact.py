@@ -1,10 +1,10 @@
-"""wgmma as an H200 computes it, to the bit: what `wide` computes with float32 sums of a matrix library.
+"""wgmma with an H200's bits, for which `wide` uses float32 sums of a matrix library.
 
-All products of an instruction and the accumulator are added at once. Every term is cut (toward zero) to a multiple of
-2**(e - 25), e the largest exponent among the terms, and the sum of the cut terms is cut to f32 (rounded to f16). With
-8-bit floats terms are cut at 2**(e - 13), and the sum to 13 bits behind the leading one. The exponent of a product is
-the sum of its factors' exponents, subnormals count with the least exponent of their type; e is never below -133. Held
-against 960 tiles on an H200, made to show it: one large term among small ones, terms that cancel, exponents far apart.
+All products of an instruction and the accumulator are added at once. Each term is truncated to a multiple of
+2**(e - 25), where e is the largest exponent among the terms, and the sum is truncated to f32 (rounded to f16). With
+8-bit floats terms are truncated at 2**(e - 13), and the sum to 13 bits after the leading one. The exponent of a product
+is the sum of its factors' exponents; subnormals have the least exponent of their type; e is never below -133. Verified
+with 960 tiles on an H200 designed to show it: one large among small terms, cancellation, exponents far apart.
 """
 
 import numpy as np
@@ -20,9 +20,9 @@ _LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14, "f32"
 
 
 def exact_sums(a: Array, b: Array, c: Array | None, kinds: tuple[str, str, str]) -> Array:
-    """Bits of the accumulators [tiles, m, n] behind an instruction: float32 a [tiles, m, k], b [tiles, n, k].
+    """Bits of the accumulators [tiles, m, n] after an instruction: float32 a [tiles, m, k], b [tiles, n, k].
 
-    `c` are their bits before it, None: zeros. `kinds` are the types of D, A and B.
+    `c` are their bits before it, None for zeros. `kinds` are the types of D, A and B.
     """
     to = kinds[0]
     addend = np.zeros((len(a), a.shape[1], b.shape[1])) if c is None else _values(c, to)
@@ -58,7 +58,7 @@ def _accumulate(total: Array, x: np.float64, y: Array, unit: Array) -> None:
 
 @quick_loop
 def _aligned(a: Array, b: Array, c: Array, kept: int, least: tuple[int, int, int], room: Room, out: Array) -> None:
-    """The exact sums of terms that are cut to 2**(e - kept), a row of the result after the other."""
+    """The exact sums of terms truncated to 2**(e - kept), row by row of the result."""
     least_a, least_b, least_c = least
     y, ey, top, unit, total = room
     tiles, m, k = a.shape
@@ -85,7 +85,7 @@ def _aligned(a: Array, b: Array, c: Array, kept: int, least: tuple[int, int, int
 
 @quick_loop
 def _cut(sums: Array) -> None:
-    """Values keep 13 bits behind the leading one."""
+    """Truncate values to 13 bits after the leading one."""
     low = np.uint64((1 << (52 - 13)) - 1)
     for i in range(sums.size):
         if sums[i] == sums[i]:

@@ -1,4 +1,4 @@
-"""Registers to matrices and back, for all warps at once. Matrices are [warps, rows, columns] of element bits."""
+"""Conversion between registers and matrices, for all warps at once; matrices are [warps, rows, columns] of bits."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,13 @@ def _split(words: Array, bits: int) -> Array:
 
 
 def from_fragments(registers: Sequence[Array], layout: Layout, kind: str) -> Array:
-    """The matrices that registers (rows of whole warps, one array each) hold."""
+    """The matrices held by registers (one row of whole warps for each)."""
     words = np.stack([np.asarray(register).reshape(-1, LANES) for register in registers], axis=-1)
     return _split(words, ELEMENT_BITS[kind])[:, layout.gather].reshape(-1, *layout.shape)
 
 
 def to_fragments(matrices: Array, layout: Layout, out: Sequence[Array]) -> None:
-    """Write matrices of 16-, 32- or 64-bit elements into registers."""
+    """Write matrices of 16-, 32- or 64-bit elements to registers."""
     warps = matrices.shape[0]
     elements = np.ascontiguousarray(matrices.reshape(warps, -1)[:, layout.scatter])
     words = elements.view(out[0].dtype).reshape(warps, LANES, len(out))

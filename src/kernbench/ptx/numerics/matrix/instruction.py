@@ -1,4 +1,4 @@
-"""Instruction descriptors of tcgen05.mma, and where its rows and columns lie in tensor memory."""
+"""Instruction descriptors of tcgen05.mma, and the position of D's rows and columns in tensor memory."""
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -16,9 +16,9 @@ _KINDS: dict[str, tuple[dict[int, str], int]] = {
     "kind::mxf4nvf4": ({1: "b4"}, 64),
 }
 _RESULTS = {0: "f16", 1: "f32", 2: "s32"}
-# K of 4-bit floats where bit 31 is set, on targets that have it
+# K of 4-bit floats if bit 31 is set, and the targets that support it
 _DEEP, DEEP_TARGETS = 96, ("sm_103a", "sm_103f")
-# scales of a row -> bytes of a word at which they may begin
+# scales per row -> bytes of a word at which they may begin
 _FIRST_SCALES = {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 4: (0,), 6: (0, 2)}
 _SCALED_ROWS = {"1": (128,), "2": (128, 256)}
 _ROWS = {("1", False): (64, 128), ("1", True): (32, 64, 128), ("2", False): (128, 256)}
@@ -26,7 +26,7 @@ _ROWS = {("1", False): (64, 128), ("1", True): (32, 64, 128), ("2", False): (128
 
 @dataclass(frozen=True, slots=True)
 class InstructionDescriptor:
-    """What the 32 bits say; `kinds` are the types of D, A and B. `problem` says what has no meaning in it."""
+    """The fields of a descriptor; `kinds` are the types of D, A and B, `problem` a message about meaningless values."""
 
     m: int
     n: int
@@ -35,7 +35,7 @@ class InstructionDescriptor:
     negated: bool
     transposed: tuple[bool, bool]
     saturates: bool
-    # of block-scaled kinds: scale format, and which bytes of a word hold the scales of A and B
+    # for block-scaled kinds: scale format, and the bytes of a word that hold the scales of A and B
     scale_format: str = ""
     scale_bytes: tuple[int, int] = (0, 0)
     problem: str = ""
@@ -45,9 +45,9 @@ class InstructionDescriptor:
 def instruction_descriptor(
     bits: int, kind: str, group: str, stationary: bool, block: int = 0, deep: bool = False
 ) -> InstructionDescriptor:
-    """The descriptor of an mma of `kind` by `group` ("1" or "2") CTAs; `stationary` is .ws.
+    """Decode the descriptor of an mma of `kind` by `group` ("1" or "2") CTAs; `stationary` is .ws.
 
-    `block` elements share a scale, 0 where there are none; `deep` says that the target has K = 96 of 4-bit floats.
+    `block` elements share a scale, 0 without scales; `deep`: the target supports K = 96 for 4-bit floats.
     """
     formats, k = _KINDS[kind]
     if "mxf4" in kind and bits >> 31:
@@ -74,7 +74,7 @@ def instruction_descriptor(
 
 
 def _formats(bits: int, kind: str) -> tuple[int, int]:
-    """The formats of A and B; of 4-bit kinds B's has two bits, and the next is a version of sparsity, unused here."""
+    """The formats of A and B; for 4-bit kinds B's has two bits, and the next one, a version of sparsity, is ignored."""
     return bits >> 7 & 7, bits >> 10 & (3 if "mxf4" in kind else 7)
 
 
@@ -96,7 +96,7 @@ def _problem(bits: int, kind: str, formats: dict[int, str], m: int, n: int, grou
 
 
 def _scale_problem(bits: int, kind: str, m: int, group: str, scales: int, deep: bool) -> str:
-    """What has no meaning in the descriptor of a product of scaled blocks."""
+    """The message about meaningless values in the descriptor of a block-scaled product."""
     if "mxf4" in kind and bits >> 31 and not deep:
         return f"bit 31 asks for K = {_DEEP}, which {' and '.join(DEEP_TARGETS)} have"
     if m not in _SCALED_ROWS[group]:
@@ -112,7 +112,7 @@ def _scale_problem(bits: int, kind: str, m: int, group: str, scales: int, deep: 
 
 @cache
 def _columns(kind: str, group: str, stationary: bool) -> tuple[int, ...]:
-    """The values of N, by the ISA's table of shapes."""
+    """The allowed values of N, by the ISA's table of shapes."""
     if stationary:
         return 64, 128, 256
     if kind == "kind::i8":
@@ -130,7 +130,7 @@ def _said(allowed: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of D or A in tensor memory: quarters `quarters` of 32 lanes, of each `lanes`; and which columns of D."""
+    """A part of D or A in tensor memory: the first `lanes` of each of `quarters` (of 32 lanes), and columns of D."""
 
     quarters: tuple[int, int]
     lanes: tuple[int, int]
@@ -138,15 +138,15 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """Rows it holds."""
+        """Number of rows in it."""
         return (self.quarters[1] - self.quarters[0]) * (self.lanes[1] - self.lanes[0])
 
 
 @cache
 def parts(m: int, n: int, pair: bool, stationary: bool, base: int) -> tuple[Part, ...]:
-    """Where D lies in one CTA; each part holds all of the CTA's rows, and A lies in the lanes of each part.
+    """The parts of D in one CTA; each part holds all of the CTA's rows, and A is in the lanes of each part.
 
-    `base` is the lane of D's address; of a D that takes half of the lanes it says which half.
+    `base` is the lane of D's address; for a D that takes half of the lanes it selects the half.
     """
     if pair:
         m //= 2

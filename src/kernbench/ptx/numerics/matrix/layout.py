@@ -1,7 +1,7 @@
-"""Which lane and register holds which element of a matrix instruction's operands.
+"""Layouts: which lane and register holds which element of a matrix instruction's operands.
 
-A layout is a pair of integer arrays [32 lanes, elements a lane]: the row and the column of each element, elements in
-register order, the lowest bits of a register first.
+A layout is a pair of integer arrays [32 lanes, elements per lane]: the row and the column of each element, in register
+order, the lowest bits of a register first.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kernbench.common.errors import MisuseError
 
 Index = NDArray[np.intp]
 LANES = 32
-# Bits of an element as it lies in registers.
+# bits of an element in registers
 ELEMENT_BITS = {
     "f16": 16,
     "bf16": 16,
@@ -45,15 +45,15 @@ class Layout:
 
     @property
     def elements(self) -> int:
-        """Elements a lane holds."""
+        """Number of elements per lane."""
         return int(self.rows.shape[1])
 
     @property
     def gather(self) -> Index:
-        """For each element of the matrix in row order, lane * elements + index: where to take it from."""
+        """For each element of the matrix in row order, lane * elements + index of a register element that holds it."""
         linear = (self.rows * self.shape[1] + self.columns).ravel()
         where = np.empty(self.shape[0] * self.shape[1], np.intp)
-        # The first of several copies is the one that counts.
+        # of several copies the first is used
         where[linear[::-1]] = np.arange(linear.size)[::-1]
         return where
 
@@ -81,7 +81,7 @@ def _lanes() -> tuple[Index, Index]:
 
 @cache
 def operand_a(shape: str, kind: str) -> Layout:
-    """A of mma.sync, row major: registers go down 8 rows first, then on to the next block of columns."""
+    """A of mma.sync, row major: registers advance by 8 rows first, then to the next block of columns."""
     m, _, k = dimensions(shape)
     per = max(1, 32 // ELEMENT_BITS[kind])
     group, member = _lanes()
@@ -107,7 +107,7 @@ def operand_b(shape: str, kind: str) -> Layout:
 
 @cache
 def accumulator(shape: str) -> Layout:
-    """C and D of mma.sync: pairs of columns, 8 rows further down with each pair."""
+    """C and D of mma.sync: pairs of columns; each further pair is 8 rows below."""
     m, n, _ = dimensions(shape)
     group, member = _lanes()
     i = np.arange(m * n // LANES)[None, :]
@@ -119,16 +119,16 @@ def accumulator(shape: str) -> Layout:
 
 @cache
 def wgmma_accumulator(n: int) -> Layout:
-    """D of one warp of wgmma.m64nNkK: rows within the warp's 16."""
+    """D of one warp of wgmma.m64nNkK: row within the warp's 16."""
     group, member = _lanes()
     i = np.arange(n // 2)[None, :]
     return Layout(group + 8 * ((i // 2) & 1), 8 * (i // 4) + 2 * member + (i & 1), (16, n))
 
 
-# The old m8n8k4 of f16: four matrices a warp, each of a quad and the quad sixteen lanes on.
+# m8n8k4 of f16: four matrices per warp, each of a quad and the quad sixteen lanes above
 @cache
 def quad_operand(which: str, major: str) -> Layout:
-    """A or B of mma.m8n8k4 of f16, one of four: rows and columns for all 32 lanes, quads alike."""
+    """A or B of mma.m8n8k4 of f16, one of four: rows and columns for all 32 lanes, equal in each quad pair."""
     lane = np.arange(LANES)[:, None]
     i = np.arange(4)[None, :]
     along, across = lane % 4 + 4 * (lane // 16) + 0 * i, i + 0 * lane
@@ -148,17 +148,17 @@ def quad_accumulator(kind: str) -> Layout:
     return Layout((lane & 1) + (i & 2) + 4 * (lane // 16), (i & 4) + (lane & 2) + (i & 1), (8, 8))
 
 
-# Elements of A or B in each lane's fragment of wmma, where that does not depend on the shape.
+# elements per lane of A or B of wmma, if independent of the shape
 _WMMA_ELEMENTS = {"f16": 16}
 
 
 @cache
 def wmma(shape: str, which: str, kind: str) -> Layout:
-    """A fragment of wmma ("a", "b", "c"): our own order, elements of the matrix in row order lane after lane.
+    """A fragment of wmma ("a", "b", "c"): elements of the matrix in row order, lane by lane.
 
-    The order is private, as the ISA leaves it; operands of f16 fill eight registers of each lane whatever the shape,
-    and are held up to four times. B of elements smaller than a byte goes down its columns, so that a word of memory is
-    a word of a register.
+    The ISA leaves this order unspecified. Operands of f16 fill eight registers of each lane whatever the shape, and are
+    held up to four times. B of elements smaller than a byte is in column order, so that a word of memory is a word of a
+    register.
     """
     m, n, k = dimensions(shape)
     rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n)}[which]

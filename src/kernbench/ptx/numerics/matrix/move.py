@@ -13,7 +13,7 @@ from kernbench.ptx.numerics.matrix.layout import LANES
 
 
 def load_matrices(rows: Array, trans: bool, out: Sequence[Array]) -> None:
-    """`rows`, uint16 [warps, 8 * tiles, 8]: the 16 bytes at each addressing lane; one register for each tile."""
+    """`rows`, uint16 [warps, 8 * tiles, 8]: the 16 bytes at each addressing lane; one register per tile."""
     tiles = rows.reshape(rows.shape[0], -1, 8, 8)
     if trans:
         tiles = tiles.swapaxes(2, 3)

@@ -1,9 +1,9 @@
-"""Products of matrices as the tensor core makes them, bit for bit as an H200 was seen to.
+"""Matrix products with the tensor core's bits, as observed on an H200.
 
-With an f32 or f16 accumulator all products of an instruction and C are added at once: every term is cut (toward zero)
-to a multiple of 2**(e - 25), e the largest exponent among the terms, the cut terms are added exactly, and the sum is
-cut to f32 (rounded to nearest for f16). Exponents of products are sums of the operands', subnormals at the least
-exponent; e is never below -133. f64 is a chain of fused steps; integers are exact, modulo 2**32 or saturated.
+With an f32 or f16 accumulator all products of an instruction and C are added at once: each term is truncated to a
+multiple of 2**(e - 25), where e is the largest exponent among the terms, the terms are added exactly, and the sum is
+truncated to f32 (rounded to nearest for f16). Exponents of products are sums of the operands', subnormals have the
+least exponent; e is never below -133. f64 is a chain of fma; integers are exact, modulo 2**32 or saturated.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from kernbench.ptx.numerics.rows.loops import Operation, row_kernel
 from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, compiled, float64_of, fma64
 
 Kinds = tuple[str, str, str, str]
-# arrays that a loop may use, so that it makes none
+# work arrays of a loop, which allocates none
 Room = tuple[Array, ...]
 _SMALL = {
     "e4m3": ml_dtypes.float8_e4m3fn,
@@ -29,14 +29,14 @@ _SMALL = {
     "e2m3": ml_dtypes.float6_e2m3fn,
     "e2m1": ml_dtypes.float4_e2m1fn,
 }
-# The exponent that subnormals of a type count with.
+# exponent of subnormals of a type
 _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126}
-# The least exponent that terms are cut by: smaller ones count as this one.
+# least exponent e for the truncation of terms
 LEAST_TOP = -133
 
 
 def values(bits: Array, kind: str) -> Array:
-    """float64 of the elements."""
+    """The elements as float64."""
     if kind == "f16":
         return bits.view(np.float16).astype(np.float64)
     if kind == "bf16":
@@ -59,25 +59,25 @@ def _integers(bits: Array, kind: str) -> Array:
     return bits.view(np.int8) if kind == "s8" else (((bits ^ np.uint8(8)).astype(np.int8)) - np.int8(8))
 
 
-# Warps are taken in blocks of this many, so that the innermost loops run over warps and stay in cache.
+# warps per block, so that the innermost loops run over warps and stay in the cache
 _BLOCK = 64
 
 
 def quick_loop(function: Callable[..., None]) -> Callable[..., None]:
-    """A loop that numba compiles: a division by zero raises nothing."""
+    """A loop compiled by numba, in which a division by zero does not raise."""
     return numba_loop(function, error_model="numpy")
 
 
 @compiled
 def exponent_of(value: np.float64, least: np.int32) -> np.int32:
-    """Exponent of a value, at least `least`; infinities and NaN have 1024, a zero one below all."""
+    """Exponent of a value, at least `least`; infinities and NaN have 1024, zero has one below all others."""
     field = np.int32(bits_of_float64(value) >> np.uint64(52)) & np.int32(0x7FF)
     return np.int32(-10000) if field == 0 else np.int32(max(field - np.int32(1023), least))
 
 
 @compiled
 def _turn(matrices: Array, start: int, least: int, turned: Array, exponents: Array) -> None:
-    """A block of [warps, rows, columns] as [rows, columns, warps], zeros behind the last, and the exponents."""
+    """A block of [warps, rows, columns] transposed to [rows, columns, warps], padded with zeros, and the exponents."""
     count = min(_BLOCK, matrices.shape[0] - start)
     for i in range(matrices.shape[1]):
         for j in range(matrices.shape[2]):
@@ -102,7 +102,7 @@ def _accumulate(total: Array, x: Array, y: Array, unit: Array) -> None:
 
 @quick_loop
 def _aligned_sums(a: Array, b: Array, c: Array, least: int, c_least: int, room: Room, out: Array) -> None:
-    """out = the exact sum of terms cut to 2**(e - 25), as float64 [warps, m, n]."""
+    """out = the exact sum of terms truncated to 2**(e - 25), as float64 [warps, m, n]."""
     x, ex, y, ey, z, ez, unit, total = room
     warps, m, k = a.shape
     n = b.shape[2]
@@ -127,7 +127,7 @@ def _aligned_sums(a: Array, b: Array, c: Array, least: int, c_least: int, room: 
 
 @quick_loop
 def _cut_to_f32(sums: Array, out: Array) -> None:
-    """float64 cut toward zero to f32 bits; a zero is +0, a NaN the canonical one."""
+    """float64 truncated to f32 bits; a zero is +0, a NaN the canonical one."""
     low = np.uint64((1 << 29) - 1)
     for i in range(sums.size):
         value = sums[i]
@@ -158,7 +158,7 @@ def _double(a: Array, b: Array, c: Array, out: Array) -> None:
 
 
 def _fused(a: Array, b: Array, c: Array, least: int, c_least: int) -> Array:
-    """The aligned sums of float64 operands and addend."""
+    """The exact sums of truncated terms, for float64 operands and addend."""
     out = np.empty(c.shape, np.float64)
     room: list[Array] = []
     for shape in (a.shape[1:], b.shape[1:], c.shape[1:]):
@@ -168,7 +168,7 @@ def _fused(a: Array, b: Array, c: Array, least: int, c_least: int) -> Array:
 
 
 def finish(sums: Array, kind: str) -> Array:
-    """The bits of sums in float64: cut to f32, or rounded to f16."""
+    """The bits of float64 sums: truncated to f32, or rounded to f16."""
     out = np.empty(sums.shape, np.uint32 if kind == "f32" else np.uint16)
     (_cut_to_f32 if kind == "f32" else _to_f16())(sums.ravel(), out.ravel())
     return out
@@ -181,12 +181,12 @@ def _halves(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
 
 
 def least_exponents(kind: str, addend: str) -> tuple[int, int]:
-    """The exponents that subnormals of operands and of the addend count with."""
+    """The exponents of subnormals of operands and of the addend."""
     return _LEAST_EXPONENT[kind], -14 if addend == "f16" else -126
 
 
 def _small(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
-    """8-bit floats as sm_90 multiplies them: unpacked to f16, two halves of k one after the other, then added to C."""
+    """8-bit floats as on sm_90: unpacked to f16, two halves of k one after the other, then added to C."""
     to, a_kind, b_kind, addend = kinds
     x, y = values(a, a_kind), values(b, b_kind)
     partial = np.zeros(c.shape, np.float64)
@@ -210,7 +210,7 @@ def _doubles(a: Array, b: Array, c: Array, kinds: Kinds, **_: bool) -> Array:
 
 
 def _whole(a: Array, b: Array, c: Array, kinds: Kinds, satfinite: bool = False, xor: bool = False) -> Array:
-    """Integers: float64 holds every partial sum exactly."""
+    """Integers: every partial sum is exact in float64."""
     x, y = values(a, kinds[1]), values(b, kinds[2])
     product: Array = np.matmul(x, y)
     if xor:

@@ -1,8 +1,8 @@
 """mma.sync of 8-, 6- and 4-bit floats, plain or with a scale for each block of a row of A and a column of B.
 
-Elements of m16n8k32 lie in a byte each: 6-bit ones in its lower bits, e2m1 in bits 2 to 5; m16n8k64 packs them.
-Scales of A come from one pair of each four lanes, the first for row lane / 4, the second for the row eight below; those
-of B from one lane of four, for column lane / 4. Sums are made in float64 and rounded once; no GPU was seen to do it.
+Elements of m16n8k32 take a byte each: 6-bit ones in its lower bits, e2m1 in bits 2 to 5; m16n8k64 packs them. Scales of
+A are in one pair of each four lanes, the first for row lane / 4, the second for the row eight below; those of B in one
+lane of four, for column lane / 4. Sums are made in float64 and rounded once; this was not compared with a GPU.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Kinds = tuple[str, str, str, str]
 
 
 def scale_values(bits: Array, kind: str) -> Array:
-    """float32 of scales: powers of two, or unsigned e4m3."""
+    """Scales as float32: powers of two, or unsigned e4m3."""
     if kind == "ue8m0":
         exponents = bits.astype(np.int32) - 127
         return np.where(bits == 255, np.float32(np.nan), np.ldexp(np.float32(1), exponents)).astype(np.float32)
@@ -26,7 +26,7 @@ def scale_values(bits: Array, kind: str) -> Array:
 
 
 def _operands(shape: str, kinds: Kinds, a: Sequence[Array], b: Sequence[Array]) -> tuple[Array, Array]:
-    """float64 of A [warps, m, k] and B [warps, k, n]."""
+    """A [warps, m, k] and B [warps, k, n] as float64."""
     if shape.endswith("k64"):
         left, right = from_fragments(a, operand_a(shape, "u4"), "u4"), from_fragments(b, operand_b(shape, "u4"), "u4")
         return values(left, "e2m1"), values(right, "e2m1")
@@ -55,7 +55,7 @@ def mma_narrow(
 
 
 def _scales(words: Array, byte: Array, lanes: Array, count: int, kind: str) -> Array:
-    """[warps, rows, count] of scales: bytes from `byte` on of the words of chosen lanes [warps, rows]."""
+    """Scales [warps, rows, count]: bytes from `byte` on of the words in chosen lanes [warps, rows]."""
     chosen = np.take_along_axis(np.asarray(words).reshape(-1, LANES), lanes, axis=1).astype(np.uint32)
     shifts: Array = 8 * (byte[:, None].astype(np.uint32) + np.arange(count, dtype=np.uint32))
     octets = (chosen[:, :, None] >> shifts[:, None, :]) & np.uint32(0xFF)
@@ -63,7 +63,7 @@ def _scales(words: Array, byte: Array, lanes: Array, count: int, kind: str) -> A
 
 
 def _of_warp(row: Array) -> Array:
-    """What all lanes of a warp say, as its first one does."""
+    """A warp-uniform value, from the first lane of each warp."""
     return np.asarray(row).reshape(-1, LANES)[:, 0].astype(np.int64)
 
 
@@ -79,7 +79,7 @@ def mma_scaled(
     scales_b: tuple[Array, Array, Array],
     out: Sequence[Array],
 ) -> None:
-    """mma.block_scale: `count` scales for each row of A and column of B, as (words, byte, lanes of four) rows."""
+    """mma.block_scale: `count` scales for each row of A and column of B, given as (words, byte, lane in four) rows."""
     left, right = _operands(shape, kinds, a, b)
     group = 4 * np.arange(8)
     pair, single = 2 * (_of_warp(scales_a[2]) & 1), _of_warp(scales_b[2]) & 3

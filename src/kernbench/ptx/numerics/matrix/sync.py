@@ -1,4 +1,4 @@
-"""mma.sync and wmma.mma: fragments in, fragments out, all warps of a row in one go."""
+"""mma.sync and wmma.mma, from fragments to fragments, for all warps of a row at once."""
 
 from collections.abc import Callable, Sequence
 
@@ -40,7 +40,7 @@ def _of_mma(shape: str, kinds: Kinds) -> Layouts:
 def _multiplied(
     of: Callable[[str, Kinds], Layouts], shape: str, kinds: Kinds, rows: Sequence[Rows], satfinite: bool, xor: bool
 ) -> None:
-    """D = A B + C of registers that hold matrices as the layouts `of` a shape say."""
+    """D = A B + C in registers with the layouts that `of` gives for a shape."""
     if is_aligned(kinds):
         multiply_rows(of, shape, kinds, rows)
         return
@@ -54,7 +54,7 @@ def _multiplied(
 def mma_sparse(
     shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, e: Array, selector: int, out: Rows, satfinite: bool = False
 ) -> None:
-    """mma.sp: A holds half of its elements, and `e` the metadata that say which."""
+    """mma.sp: A holds half of its elements, and `e` the metadata with their positions."""
     m, n, k = dimensions(shape)
     held = from_fragments(a, operand_a(f"m{m}n{n}k{k // 2}", kinds[1]), kinds[1])
     left = expanded(held, columns_of(e, shape, kinds[1], selector), k)
@@ -64,7 +64,7 @@ def mma_sparse(
 
 
 def mma_quads(majors: tuple[str, str], kinds: Kinds, a: Rows, b: Rows, c: Rows, out: Rows) -> None:
-    """mma.m8n8k4 of f16: the four matrices of a warp, each held by lanes 4q..4q+3 and 16+4q..16+4q+3."""
+    """mma.m8n8k4 of f16: four matrices per warp, each in lanes 4q..4q+3 and 16+4q..16+4q+3."""
     layouts = quad_operand("a", majors[0]), quad_operand("b", majors[1]), quad_accumulator(kinds[3])
     results = [row.reshape(-1, LANES) for row in out]
     for quad in range(4):
@@ -96,7 +96,7 @@ def _to_quad(matrix: Array, layout: Layout, lanes: Index, out: Rows) -> None:
 def wmma_mma(
     shape: str, kinds: Kinds, a: Rows, b: Rows, c: Rows, out: Rows, satfinite: bool = False, xor: bool = False
 ) -> None:
-    """wmma.mma on fragments in our own order (`layout.wmma`)."""
+    """wmma.mma, with fragments in the emulator's own order (`layout.wmma`)."""
     _multiplied(_of_wmma, shape, kinds, (a, b, c, out), satfinite, xor)
 
 

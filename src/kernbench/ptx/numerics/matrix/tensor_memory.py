@@ -1,4 +1,4 @@
-"""Where the registers of tcgen05.ld and tcgen05.st lie in tensor memory."""
+"""Where the registers of tcgen05.ld and tcgen05.st are in tensor memory."""
 
 from functools import cache
 
@@ -7,16 +7,16 @@ import numpy as np
 from kernbench.common.errors import MisuseError, unknown
 from kernbench.ptx.numerics.matrix.layout import LANES, Index, Layout
 
-# Registers a lane moves in one repeat, and columns from one repeat to the next.
+# registers per lane in one repeat, and columns from one repeat to the next
 _REPEATS = {"32x32b": (1, 1), "16x64b": (1, 2), "16x128b": (2, 4), "16x256b": (4, 8), "16x32bx2": (1, 1)}
 
 
 @cache
 def registers(shape: str, repeat: int, split: int = 0, packed: bool = False) -> Layout:
-    """Tensor-memory lane and column, from the access's own, of each lane's registers.
+    """Tensor memory lane and column, relative to the access's address, of each lane's registers.
 
-    `split` is what the address of the upper sixteen lanes of `16x32bx2` has more than that of the lower ones: a lane in
-    its upper half, a column in its lower one. A `packed` register takes two columns, of which this is the first.
+    `split` is the difference of the addresses for the upper and the lower sixteen lanes of `16x32bx2`: lanes in its
+    upper half, columns in its lower half. A `packed` register takes two columns, of which this is the first.
     """
     if shape not in _REPEATS:
         raise MisuseError(unknown("shape of a tensor-memory access", shape, _REPEATS))

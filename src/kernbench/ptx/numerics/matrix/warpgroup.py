@@ -1,7 +1,7 @@
-"""Fragments of wgmma: registers of whole warps to rows of matrices and back, by rearrangement alone.
+"""Fragments of wgmma: registers of whole warps to rows of matrices and back, by transposition alone.
 
-Registers come as [registers, warps, 32 lanes] of 32 bits; matrices are [warps, 16 rows, columns]. Lane 4g + p holds
-rows g and g + 8, and of each block of columns the elements from its index p on.
+Registers are [registers, warps, 32 lanes] of 32 bits; matrices are [warps, 16 rows, columns]. Lane 4g + p holds rows
+g and g + 8, and in each block of columns the elements from its index p on.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from kernbench.ptx.numerics.matrix.layout import ELEMENT_BITS
 
 
 def accumulators(registers: Array, kind: str) -> Array:
-    """The matrix D; `kind` f16 has two columns a register."""
+    """The matrix D; with `kind` f16 a register has two columns."""
     count, warps = registers.shape[:2]
     if kind == "f16":
         blocks = registers.view(np.uint16).reshape(count // 2, 2, warps, 8, 4, 2).transpose(2, 1, 3, 0, 4, 5)

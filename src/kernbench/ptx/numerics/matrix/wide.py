@@ -1,8 +1,9 @@
 """Products of large tiles, for wgmma and tcgen05: float32 sums in the order of the matrix library.
 
-Products of all their element types are exact in float32, so results differ from the tensor core's by the order and the
-cut of its sums only. An H200 cuts terms at 2**(e - 25) as `products` does, and those of 8-bit floats at 2**(e - 13) and
-their sum to 13 bits, e being the largest exponent. Integers are exact: the products of an instruction sum below 2**24.
+Products of all these element types are exact in float32, so that results differ from the tensor core's only by the
+order and truncation of sums. An H200 truncates terms at 2**(e - 25) as `products` does, and those of 8-bit floats at
+2**(e - 13) and their sum to 13 bits, e being the largest exponent. Integers are exact: the products of an instruction
+sum to less than 2**24.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from kernbench.ptx.numerics.matrix.products import values
 
 @cache
 def float32_table(kind: str) -> Array:
-    """The float32 value of every pattern of a type of 8 or 16 bits."""
+    """The float32 value of every code of an 8- or 16-bit type."""
     if kind == "bf16":
         return (np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)).view(np.float32)
     width = 16 if kind == "f16" else 8
@@ -24,7 +25,7 @@ def float32_table(kind: str) -> Array:
 
 
 def float32_of(bits: Array, kind: str) -> Array:
-    """float32 of elements given by their bits."""
+    """Elements, given by their bits, as float32."""
     if kind == "bf16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if kind == "tf32":
@@ -38,7 +39,7 @@ def float32_of(bits: Array, kind: str) -> Array:
 
 
 def product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """[tiles, m, n] of [tiles, m, k] and [tiles, n, k], all float32; `out` is written if it is given."""
+    """[tiles, m, n] of [tiles, m, k] and [tiles, n, k], all float32; written to `out` if it is given."""
     made: Array = np.matmul(a, b.swapaxes(1, 2), out=out)
     return made
 
@@ -67,7 +68,7 @@ _RESULTS: dict[str, Callable[..., Array]] = {"f32": _to_f32, "f16": _to_f16, "s3
 
 
 def accumulate(sums: Array, addend: Array | None, kind: str, saturate: bool = False) -> Array:
-    """Array of `sums` plus an accumulator's bits; those of f16 are uint16. `sums` may hold the result."""
+    """The bits of `sums` plus an accumulator's bits; those of f16 are uint16. `sums` may be overwritten."""
     if kind == "s32":
         return _to_s32(sums, addend, saturate)
     return _RESULTS[kind](sums, addend)

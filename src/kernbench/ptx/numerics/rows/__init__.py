@@ -1,1 +1,1 @@
-"""What the others are built of: scalar functions over bits, compiled into passes over register rows."""
+"""Building blocks: scalar functions over bits, compiled into loops over register rows."""

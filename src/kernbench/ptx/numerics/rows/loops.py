@@ -1,4 +1,4 @@
-"""Compiled row kernels: a scalar function over bits becomes one pass over register rows.
+"""Compiled row kernels: a scalar function over bits becomes one loop over register rows.
 
 A row is a one-dimensional array; inputs may also be NumPy scalars (immediates), which every lane reads.
 """
@@ -17,18 +17,18 @@ from kernbench.ptx.numerics.rows.scalar import Bits, Integer, Intrinsic, Typing,
 
 Row = NDArray[np.generic]
 Operation = Callable[..., object]
-# of a table, within compiled code
+# address of a table, in compiled code
 Address = object
-# what gives an instruction with these modifiers its operation
+# makes an instruction's operation from its modifiers
 Mods = Mapping[str, str]
 Factory = Callable[[Mods], Operation]
 
 
-# numba is imported where an instruction is written, for a loop that is not kept yet
+# numba is only imported when a loop must be compiled that is not cached
 
 
 def _writing() -> tuple[Numba, Numba]:
-    """What numba writes instructions with, and those that read arrays."""
+    """numba's modules that generate code, and that access arrays."""
     from numba.core import cgutils
     from numba.np import arrayobj
 
@@ -38,7 +38,7 @@ def _writing() -> tuple[Numba, Numba]:
 def _at_typing(context: object, row: Numba, lane: Numba) -> Intrinsic:
     """The value that a lane reads from a row or from a scalar.
 
-    It is written out here: a function for each kind of row would go through all of numba's passes in each loop.
+    The code is generated directly: a function for each kind of row would go through all of numba's passes in each loop.
     """
     if not isinstance(row, type_named("Array")):
         return row(row, lane), lambda context, builder, signature, arguments: arguments[0]
@@ -74,20 +74,20 @@ def _source(name: str, inputs: int, outputs: int) -> str:
 
 
 def row_kernel(name: str, scalar: Operation, inputs: int, outputs: int = 1) -> Operation:
-    """`scalar`, a compiled function of `inputs` values giving `outputs`, as `kernel(*inputs, *outputs)` over rows.
+    """`scalar`, a compiled function of `inputs` values returning `outputs`, as `kernel(*inputs, *outputs)` over rows.
 
-    `name` must distinguish this kernel from every other one, modifiers included: it is what the kept machine code is
-    found by. Outputs may be the same rows as inputs.
+    `name` must be unique, modifiers included: it is the key of the cached machine code. Outputs may be the same rows as
+    inputs.
     """
     space = {"scalar": scalar, "at": _at, "unsigned": np.uint64, "__name__": __name__}
     return _made(name, _source(name, inputs, outputs), space)
 
 
-# steps of a staged kernel go through the lanes of a block together
+# lanes per block; each step of a staged kernel runs over a block
 
 
 def _room_typing(context: object) -> Intrinsic:
-    """32 bits for each lane of a block, on the stack: nothing else can lie there, and the compiler knows it."""
+    """32 bits for each lane of a block, on the stack, so that the compiler knows that nothing aliases them."""
 
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
         room = _writing()[0].alloca_once(builder, ir.ArrayType(ir.IntType(32), BLOCK))
@@ -97,7 +97,7 @@ def _room_typing(context: object) -> Intrinsic:
 
 
 def _address_typing(context: object, table: Numba) -> Intrinsic:
-    """Where a table lies, in a register: as a constant it would be put together anew for each lane."""
+    """A table's address, in a register: as a constant it would be materialised anew for each lane."""
 
     def generate(context: object, builder: ir.IRBuilder, signature: object, arguments: Values) -> ir.Value:
         data = _writing()[1].make_array(table)(context, builder, arguments[0]).data
@@ -122,7 +122,7 @@ def _write_typing(context: object, room: Numba, lane: Numba, value: Numba) -> In
     return kind(room, type_named("uint64"), kind), generate
 
 
-# What lies at an index from an address on. Only compiled code reads it.
+# the value at an index from an address; for compiled code only
 _reading: Typing = _read_typing
 read: Callable[[Address, Integer], Integer] = instruction(_reading, READ)
 _STAGED_SPACE = {
@@ -131,7 +131,7 @@ _STAGED_SPACE = {
     "read": read,
     "address": instruction(_address_typing, ADDRESS),
     "write": instruction(_write_typing, WRITE),
-    # an index that cannot be negative needs no second look
+    # an unsigned index needs no wraparound check
     "unsigned": np.uint64,
     "__name__": __name__,
 }
@@ -164,10 +164,10 @@ def _staged_source(name: str, inputs: int, wide: bool) -> str:
 
 
 class Stages(NamedTuple):
-    """A function in three steps, each of which is one loop over lanes: only the middle one reads tables.
+    """A function in three steps, each of which is one loop over lanes: only the second reads tables.
 
-    `before(*inputs)` gives 32 bits, `table(bits, rows, squares)` 32 bits of these and of the addresses of two tables,
-    and `after(*inputs, bits)` the result, which has 64 bits if `wide` says so.
+    `before(*inputs)` returns 32 bits, `table(bits, rows, squares)` 32 bits from these and the addresses of two tables,
+    and `after(*inputs, bits)` the result, which has 64 bits if `wide`.
     """
 
     before: Callable[..., Bits]
@@ -179,15 +179,15 @@ class Stages(NamedTuple):
 
 
 def staged_kernel(name: str, stages: Stages, inputs: int) -> Operation:
-    """As `row_kernel`, for a function that reads tables: the loops around that take several lanes a step."""
+    """As `row_kernel`, for a function that reads tables: the loops before and after can be vectorised."""
     space = {**_STAGED_SPACE, "before": stages.before, "table": stages.table, "after": stages.after}
     space |= {"table_rows": stages.rows, "table_squares": stages.squares}
     return _made(name, _staged_source(name, inputs, stages.wide), space)
 
 
 def _made(name: str, text: str, space: dict[str, object]) -> Operation:
-    """The loop of a text that finds other names in `space`."""
+    """The compiled loop of a source text; `space` is its namespace."""
     made: dict[str, Operation] = {}
-    # The file's own name lets numba find a folder to keep the machine code.
+    # with this file's name numba finds a folder for its cache
     exec(compile(text, __file__, "exec"), space, made)
     return row_loop(made[name], text)

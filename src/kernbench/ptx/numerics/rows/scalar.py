@@ -1,4 +1,4 @@
-"""Scalar building blocks for compiled kernels: bit casts, fused multiply-add, exact sums, rounding to a format."""
+"""Scalar building blocks of compiled kernels: bit casts, fused multiply-add, exact sums, rounding to a format."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from kernbench.common.kept import Numba
 from kernbench.common.native.kinds import Instruction as PlainInstruction
 from kernbench.common.native.kinds import scalar_of
 
-# Values of compiled functions: numba gives them their width, anew for each kind of register it is used for.
+# types of values in compiled functions: numba infers the width at each use
 Bits = np.unsignedinteger
 Integer = np.integer
 Real = np.floating | float
 Flag = np.bool | bool
 Value = np.number | Real
 
-# An intrinsic as numba wants it: from the types of its arguments to its signature and what writes its instructions.
+# a numba intrinsic: from argument types to its signature and its code generator
 Values = Sequence[ir.Value]
 Generator = Callable[[object, ir.IRBuilder, object, Values], ir.Value]
 Intrinsic = tuple[Numba, Generator]
@@ -30,24 +30,24 @@ _LLVM = {32: ir.FloatType(), 64: ir.DoubleType()}
 
 
 def type_named(name: str) -> Numba:
-    """A type of numba: float32, uint64, ..."""
+    """A type of numba by name: float32, uint64, ..."""
     from numba import types
 
     return getattr(types, name)
 
 
 def instruction(typing: Typing, plain: PlainInstruction | None = None) -> Callable[..., Numba]:
-    """An instruction that only compiled code has; numba is asked for it when it compiles something that uses it."""
+    """An instruction that exists only in compiled code; `typing` is called when a function that uses it is compiled."""
     return Instruction(typing, plain)
 
 
 def _plain(text: str, result: str, *given: str) -> PlainInstruction:
-    """The same for loops that we compile ourselves: a text, and types as NumPy names them."""
+    """The same for loops that kernbench compiles itself: LLVM text, and NumPy's names of types."""
     return PlainInstruction(tuple(scalar_of(np.dtype(name)) for name in given), scalar_of(np.dtype(result)), text)
 
 
 def _plain_call(name: str, result: str, given: str) -> PlainInstruction:
-    """An LLVM intrinsic of one argument, named with its types, for loops that we compile ourselves."""
+    """An LLVM intrinsic of one argument, named with its types, for loops that kernbench compiles itself."""
     to, of = scalar_of(np.dtype(result)), scalar_of(np.dtype(given))
     return PlainInstruction((of,), to, f"call {to.code} @llvm.{name}({of.code} {{0}})")
 
@@ -75,7 +75,7 @@ def _fused(name: str) -> Typing:
 
 
 def _llvm_call(name: str, result: str, argument: str, llvm_result: ir.Type, llvm_argument: ir.Type) -> Typing:
-    """An LLVM intrinsic of one argument, overloaded on both types where they differ."""
+    """An LLVM intrinsic of one argument, overloaded on both types if they differ."""
     overloads = [llvm_argument] if llvm_result is llvm_argument else [llvm_result, llvm_argument]
 
     def typed(context: object, value: Numba) -> Intrinsic:
@@ -103,7 +103,7 @@ def integral(kind: str, rnd: str) -> Callable[[Real], Real]:
 
 @cache
 def saturating_integer(to: str, kind: str) -> Callable[[Real], Integer]:
-    """Compiled: f32 or f64, truncated, to an integer type; beyond its range the nearest end, NaN to 0."""
+    """Compiled: f32 or f64, truncated, to an integer type; saturates, and NaN gives 0."""
     letter, bits = to[0], int(to[1:])
     result = f"{'int' if letter == 's' else 'uint'}{bits}"
     typed, llvm = _FLOAT_TYPES[kind]
@@ -134,15 +134,15 @@ fma64: Callable[[Real, Real, Real], np.float64] = instruction(
 
 
 def compiled(function: Callable[..., Result]) -> Callable[..., Result]:
-    """A scalar helper to be inlined into row kernels."""
+    """Mark a scalar function to be inlined into row kernels."""
     return part(function, error_model="numpy")
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A binary floating format: exponent and mantissa bits, the largest finite code, and what its specials are.
+    """A binary floating-point format: exponent and mantissa bits, the largest finite code, and its special codes.
 
-    `infinity` and `nan` are codes without sign, or None where the format has none.
+    `infinity` and `nan` are codes without sign, or None if the format has none.
     """
 
     name: str
@@ -154,12 +154,12 @@ class Format:
 
     @property
     def bits(self) -> int:
-        """Width with the sign."""
+        """Width, including the sign."""
         return 1 + self.exponent + self.mantissa
 
     @property
     def bias(self) -> int:
-        """What is added to an exponent."""
+        """The exponent bias."""
         return (1 << (self.exponent - 1)) - 1
 
 
@@ -168,14 +168,14 @@ def _ieee(name: str, exponent: int, mantissa: int, nan: int) -> Format:
     return Format(name, exponent, mantissa, infinity - 1, infinity, nan)
 
 
-# The NaN that arithmetic and conversions give, per format, as an H200 gives it. f64 arithmetic passes a NaN operand on,
-# quieted (see `floats`); its entry is the NaN that an invalid operation makes.
+# NaN results of arithmetic and conversions by format, as on an H200; f64 arithmetic propagates a NaN operand, quieted
+# (see `floats`), and its entry here is the NaN of an invalid operation
 FORMATS = {
     "f64": _ieee("f64", 11, 52, 0xFFF8_0000_0000_0000),
     "f32": _ieee("f32", 8, 23, 0x7FFF_FFFF),
     "f16": _ieee("f16", 5, 10, 0x7FFF),
     "bf16": _ieee("bf16", 8, 7, 0x7FFF),
-    # A tf32 is kept in the upper 19 bits of 32: codes here are those 19 bits.
+    # tf32 is kept in the upper 19 bits of 32: codes here are those 19 bits
     "tf32": _ieee("tf32", 8, 10, 0x7FFF_E000 >> 13),
     "e5m2": _ieee("e5m2", 5, 2, 0x7F),
     "e4m3": Format("e4m3", 4, 3, 0x7E, None, 0x7F),
@@ -199,7 +199,7 @@ def widener(source: str) -> Callable[[Bits], np.float64]:
     is_ieee = form.infinity is not None
     sign_shift = np.uint64(64 - form.bits)
     sign_bit = np.uint64(1 << 63)
-    # Moves the exponent by the difference of the biases; exact, subnormals included.
+    # adjusts the exponent by the difference of the biases; exact, subnormals included
     scale = np.float64(2.0) ** (1023 - form.bias)
     infinite = np.uint64(0x7FF0_0000_0000_0000)
 
@@ -222,10 +222,10 @@ _BODY, _INFINITE, _TOP = np.uint64((1 << 63) - 1), np.uint64(0x7FF0_0000_0000_00
 
 @compiled
 def _code_of(magnitude: np.uint64, negative: Flag, mantissa: int, bias: int, mode: int) -> np.uint64:
-    """Of float64 magnitude bits the code without sign, rounded once; beyond the largest on overflow.
+    """The code of float64 magnitude bits, without sign, rounded once; beyond the largest code on overflow.
 
-    The format is a number like any other, so that this is compiled once for all of them; `mode` is one of `ROUNDINGS`
-    by its number. Infinity gives a code beyond the largest too; a NaN must be dealt with by the caller.
+    The format's parameters are arguments, so that this is compiled once for all formats; `mode` is an index into
+    `ROUNDINGS`. Infinity gives a code beyond the largest, too; callers handle NaN.
     """
     exponent = np.int64(magnitude >> _WIDE) - 1023 + bias
     significand = (magnitude & _FRACTION) | _HIDDEN
@@ -241,7 +241,7 @@ def _code_of(magnitude: np.uint64, negative: Flag, mantissa: int, bias: int, mod
     else:
         up = (rest > _ZERO) & outwards
     code = kept + np.uint64(up) + (np.uint64(max(exponent - 1, np.int64(0))) << np.uint64(mantissa))
-    # A float64 subnormal or zero: too small for any format but its own sign of inexactness.
+    # a float64 subnormal or zero: below every format's range, so that only whether it is zero matters
     if magnitude < _HIDDEN:
         code = np.uint64((magnitude > _ZERO) & outwards)
     return code
@@ -249,7 +249,7 @@ def _code_of(magnitude: np.uint64, negative: Flag, mantissa: int, bias: int, mod
 
 @cache
 def overflow_code(target: str, mode: str, satfinite: bool) -> tuple[int, int]:
-    """What overflow gives without its sign: for positive and for negative values."""
+    """The codes, without sign, of overflow to positive and to negative values."""
     form = FORMATS[target]
     if satfinite or form.infinity is None or mode == "rz":
         return form.largest, form.largest
@@ -263,8 +263,8 @@ def overflow_code(target: str, mode: str, satfinite: bool) -> tuple[int, int]:
 def narrower(target: str, mode: str = "rn", satfinite: bool = False) -> Callable[[Real], np.uint64]:
     """Compiled: float64 -> code of a narrower format with sign, rounded once; NaN gives the format's NaN.
 
-    With `satfinite` values beyond the largest, infinities too, become the largest. A format without NaN turns it into
-    its largest positive value.
+    With `satfinite` values beyond the largest, infinities too, become the largest. In a format without NaN it becomes
+    the largest positive value.
     """
     form = FORMATS[target]
     mantissa, bias, rounding = form.mantissa, form.bias, ROUNDINGS.index(mode)
@@ -313,13 +313,13 @@ def _narrowed(
 
 @compiled
 def odd_sum(a: Real, b: Real) -> np.float64:
-    """a + b in float64, rounded to odd: one more rounding to at most 51 bits is then the rounding of the exact sum."""
+    """a + b in float64, rounded to odd, so that a further rounding to at most 51 bits is that of the exact sum."""
     total = a + b
     back = total - a
     error = (a - (total - back)) + (b - back)
     bits = bits_of_float64(total)
     one = np.uint64(1)
-    # Inexact and even: step to the odd neighbour on the error's side. Infinities and NaN have a NaN error or none.
+    # inexact and even: step to the odd neighbour on the error's side; infinities and NaN have a NaN error or none
     even = (bits & one) ^ one
     step = even if (error > 0.0) | (error < 0.0) else np.uint64(0)
     stepped = bits + step if (error > 0.0) == (total > 0.0) else bits - step

@@ -1,1 +1,1 @@
-"""The unit of an NVIDIA GPU that gives approximate functions: tables, a quadratic in each slice, and its cuts."""
+"""The special function unit (MUFU) of NVIDIA GPUs: tables, quadratic interpolation, and its truncations."""

@@ -1,8 +1,8 @@
-"""rcp and rsqrt of f64 as an H200 gives them.
+"""rcp and rsqrt of f64 with an H200's bits.
 
-The unit reads the upper words of doubles: of the mantissa 20 bits, which it takes as those of an f32, and of whose
-result it gives 20 bits back. The forms with `.ftz` are that alone. Without, ptxas puts one step of a third-order
-iteration behind it, and scales subnormal arguments.
+The unit reads the upper word of a double: 20 bits of the mantissa, used as those of an f32, and returns 20 bits of the
+result. The forms with `.ftz` are just that. Without, ptxas appends one step of a third-order iteration, and scales
+subnormal arguments.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ _rcp_whole, _rsqrt_whole = UNITS["rcp"].after, UNITS["rsqrt"].after
 
 @compiled
 def _leading(a: Bits) -> Bits:
-    """The leading 20 bits of the mantissa at the head of an f32's."""
+    """The leading 20 bits of the mantissa, as the leading bits of an f32's."""
     return np.uint32((a >> np.uint64(29)) & np.uint64(0x7F_FFF8))
 
 
@@ -48,7 +48,7 @@ def _in_two(a: Bits) -> Bits:
 
 @compiled
 def _widened(result: Bits, down: np.int64) -> Bits:
-    """An f32 of the unit as the upper word of a double, 2**down times smaller; zero where it would be subnormal."""
+    """The unit's f32 as the upper word of a double, divided by 2**down; zero if it would be subnormal."""
     exponent = np.int64(result >> np.uint32(23)) + np.int64(1023 - 127) - down
     mantissa = np.uint64(result & np.uint32(0x7F_FFF8)) << np.uint64(29)
     return np.uint64(np.uint64(exponent) << np.uint64(52)) | mantissa if exponent > 0 else np.uint64(0)
@@ -80,7 +80,7 @@ def _root(a: Bits, value: Bits) -> Bits:
 
 @compiled
 def _raised(a: Bits) -> Bits:
-    """Subnormal numbers 2**54 times as large."""
+    """Subnormal numbers multiplied by 2**54."""
     return bits_of_float64(float64_of(a) * _UP) if (a & _BODY) < _LEAST_NORMAL else a
 
 
@@ -103,7 +103,7 @@ def _whole_root(a: Bits, value: Bits) -> Bits:
 
 _RCP, _RSQRT = (UNITS[name]._replace(wide=True) for name in ("rcp", "rsqrt"))
 _rcp_position, _rsqrt_position = _RCP.before, _RSQRT.before
-# by name and whether there is .ftz
+# by name, and whether there is .ftz
 DOUBLES: dict[tuple[str, bool], Stages] = {
     ("rcp", True): _RCP._replace(before=compiled(lambda a: _rcp_position(_in_one(a))), after=_reciprocal),
     ("rsqrt", True): _RSQRT._replace(before=compiled(lambda a: _rsqrt_position(_in_two(a))), after=_root),

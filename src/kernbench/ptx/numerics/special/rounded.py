@@ -1,6 +1,6 @@
-"""Functions that the special function unit approximates, of one number, rounded to nearest: as an assembler folds them.
+"""Correctly rounded values of the special function unit's functions of one argument, as an assembler folds them.
 
-`tanh` is not among them: ptxas 13.0 leaves it to the unit.
+`tanh` is not among them: ptxas 13.0 does not fold it.
 """
 
 import math
@@ -20,7 +20,7 @@ _LEAST_NORMAL = 2.0**-126
 
 
 def rounded(name: str, bits: int, ftz: bool) -> int | None:
-    """The bits of a function of an f32; None where it is no ordinary number, or the unit is asked."""
+    """The bits of a function of an f32; None if the result is no ordinary number, or is not folded."""
     function, x = _FUNCTIONS.get(name), float_of(bits)
     if function is None or not math.isfinite(x) or (ftz and abs(x) < _LEAST_NORMAL):
         return None
@@ -34,12 +34,12 @@ def rounded(name: str, bits: int, ftz: bool) -> int | None:
 
 
 def float_of(bits: int) -> float:
-    """The number that 32 bits are."""
+    """32 bits as a float."""
     (value,) = struct.unpack("<f", struct.pack("<I", bits))
     return float(value)
 
 
 def bits_of(value: float) -> int:
-    """The nearest f32; raises OverflowError where there is none."""
+    """The bits of the nearest f32; raises OverflowError if there is none."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     return int(bits)

@@ -1,7 +1,7 @@
-"""Coefficients of the special function unit: one row of (c0, c1, c2) for each slice of a function's range.
+"""Coefficients of the special function unit: a row (c0, c1, c2) for each slice of a function's range.
 
-They were found from outputs of an H200 for every mantissa: for each slice exactly one row of whole numbers gives all of
-them (`unit.py` says how a row is used).
+They were derived from an H200's outputs for every mantissa: for each slice exactly one row of integers reproduces all
+of them (`unit.py` says how a row is used).
 """
 
 import numpy as np
@@ -167,5 +167,5 @@ TANH = _rows("""
 67013620 2958 -1308  67034676 2304 -1016  67051080 1794 -788  67064000 5272 -7008  67092352 1944 -2592
 67102784 712 -928  67106624 264 -352  67108048 96 -128  67108560 40 -64  67108752 16 -32  67108816 8 -16
 """)
-# into how many slices tanh cuts [2**k, 2**(k + 1)), for k from -8 to 2
+# number of slices of [2**k, 2**(k + 1)) for tanh, for k from -8 to 2
 TANH_SLICES = (1, 1, 1, 2, 2, 4, 4, 4, 8, 16, 8)

@@ -1,10 +1,10 @@
-"""The functions of the special function unit (MUFU in machine code), from bits of f32 to bits of f32, as an H200's.
+"""The functions of the special function unit (MUFU in machine code), from f32 bits to f32 bits, as on an H200.
 
-The unit's making is public (Oberman and Siu, A high-performance area-efficient multifunction interpolator, 2005). The
-leading bits of the argument's mantissa choose a row of a table; the others, x, go into c0 + c1 x + c2 S(x), where S is
-the square of x without the partial products below its last position. Sums are whole numbers. What is cut off at the end
-and the constant that makes the cut a rounding differ from function to function. Subnormal arguments are zeros, and
-subnormal results too; only tanh gives small arguments back.
+The unit's design is published (Oberman and Siu, A high-performance area-efficient multifunction interpolator, 2005).
+The leading bits of the argument's mantissa select a row of a table; with the others, x, the result is
+c0 + c1 x + c2 S(x), where S is the square of x without the partial products below its last position. Sums are integers.
+The final truncation, and the constant that turns it into rounding, differ by function. Subnormal arguments and results
+are zeros; only tanh returns small arguments unchanged.
 """
 
 from collections.abc import Callable
@@ -37,9 +37,9 @@ _LOW_17 = np.int64(0x1_FFFF)
 
 
 def _squares() -> NDArray[np.uint16]:
-    """S(x) of a 17-bit x, at x >> 2: x * x >> 19, of which products of bits below position 18 were never formed.
+    """S(x) of a 17-bit x, at index x >> 2: x * x >> 19, without products of bits below position 18.
 
-    Bit i adds x >> (18 - i). With x as 512 h + l that is h * h, and twice the upper bits of l for each bit of h.
+    Bit i adds x >> (18 - i). With x = 512 h + l that is h * h, plus twice the upper bits of l for each bit of h.
     """
     high, low = np.divmod(np.arange(0, 1 << 17, 4), 512)
     total = high * high >> 1
@@ -52,14 +52,14 @@ _SQUARES = _squares()
 
 
 def _scaled(rows: Table, c0: int, bias: int, c2: int = 1, unit: int = 1) -> Table:
-    """Rows in units of their sum, as pairs: c0 at its position with what is added before the cut, and c1 above c2."""
+    """Rows scaled to a common unit, as pairs: c0 plus the rounding constant, and c1 above c2."""
     c1, c2s = rows[:, 1] * unit, rows[:, 2] * c2 * unit
     return np.stack((((rows[:, 0] << c0) + bias) * unit, (c1 << 32) | (c2s & 0xFFFF_FFFF)), axis=1)
 
 
 @compiled
 def _sum(rows: Address, squares: Address, row: Integer, x: Integer) -> Integer:
-    """c0 + c1 x + c2 S(x) of a row and a 17-bit x, not yet cut. Factors have 32 bits: those are multiplied faster."""
+    """c0 + c1 x + c2 S(x) of a row and a 17-bit x, before truncation; factors have 32 bits, which multiply faster."""
     first = np.uint64(row << 1)
     factors = read(rows, first + np.uint64(1))
     linear = np.int64(factors >> 32) * np.int64(np.int32(x))
@@ -75,7 +75,7 @@ def _mantissa(a: Bits) -> Bits:
 
 @compiled
 def _pair(a: Bits) -> Bits:
-    """The mantissa with one more bit above: two powers of two have one exponent of the root."""
+    """The mantissa with the exponent's parity above it: two powers of two have the same exponent of the root."""
     return np.uint32((a & np.uint32(0x7F_FFFF)) | (~a & np.uint32(0x80_0000)))
 
 
@@ -104,7 +104,7 @@ def _rsqrt_table(position: Bits, rows: Address, squares: Address) -> Bits:
 def _rsqrt_whole(a: Bits, value: Bits) -> Bits:
     body = a & _BODY
     power = np.uint32(np.uint32(189) - (np.uint32((body >> np.uint32(23)) + np.uint32(1)) >> np.uint32(1)))
-    # A power of four has an exact root, which the table misses by one.
+    # a power of four has an exact root, which the table misses by one
     result = np.uint32((value if _pair(a) else np.uint32(0x100_0000)) + np.uint32(power << np.uint32(23)))
     result = result if a != INFINITY else np.uint32(0)
     result = result if a <= INFINITY else NAN
@@ -127,7 +127,7 @@ def _sqrt_whole(a: Bits, value: Bits) -> Bits:
 
 @compiled
 def _ex2_position(a: Bits) -> Bits:
-    """The argument with 23 binary digits behind the point, the others cut; below zero a complement, one unit short."""
+    """The argument in fixed point with 23 fractional bits, truncated; if negative its complement, one unit less."""
     negative = a >= _SIGN
     limit = np.float32(127.0) if negative else np.float32(128.0)
     size = float32_of(a & _BODY)
@@ -152,7 +152,7 @@ def _ex2_whole(a: Bits, value: Bits) -> Bits:
 
 @compiled
 def _cut(total: Integer, unit: Real, negative: Flag) -> Bits:
-    """A sum of units as f32, the mantissa cut."""
+    """A sum of units as f32, the mantissa truncated."""
     kept = float64_of(bits_of_float64(np.float64(total)) & np.uint64(0xFFFF_FFFF_E000_0000))
     bits = bits_of_float32(np.float32(kept * unit))
     return bits | _SIGN if negative else bits
@@ -160,7 +160,7 @@ def _cut(total: Integer, unit: Real, negative: Flag) -> Bits:
 
 @compiled
 def _lg2(a: Bits, rows: Address, squares: Address) -> Bits:
-    """log2(x), with 36 binary digits behind the point before the last cut: exact to 2^-22, and not better near 1."""
+    """log2(x), with 36 fractional bits before the last truncation: exact to 2^-22, and not better near 1."""
     mantissa, exponent = np.int64(a) & _MANTISSA, np.int64(a) >> 23
     total = (_sum(rows, squares, mantissa >> 17, mantissa & _LOW_17) >> 2) + ((exponent - 127) << 36)
     total = total if a != ONE else np.int64(0)
@@ -177,8 +177,8 @@ _PER_TURN = np.float64(np.float32(0.15915493667125702))
 def _wave(quarter: int) -> Callable[[Bits, Address, Address], Bits]:
     """Compiled: sine (0) or cosine (1) of radians.
 
-    Turns are the argument times float32(1 / 2pi), cut to f32 by a multiplication before the unit; the unit knows
-    quarters of a turn, and 23 binary digits behind their point.
+    The number of turns is the argument times float32(1 / 2pi), truncated to f32 by a multiplication before the unit;
+    the unit uses quarters of a turn with 23 fractional bits.
     """
 
     @compiled
@@ -203,7 +203,7 @@ _FIRST_TANH, _POWERS = 119, len(TANH_SLICES)
 
 
 def _tanh_rows() -> Table:
-    """After the rows one pair for each power: how many bits choose the slice, and in which row the first one is."""
+    """The rows, followed by a pair for each power of two: number of bits that select the slice, and its first row."""
     firsts = np.cumsum([0, *TANH_SLICES[:-1]])
     bits = np.array([count.bit_length() - 1 for count in TANH_SLICES])
     return np.concatenate([_scaled(TANH, 14, 0), np.stack((bits, firsts), axis=1)])
