@@ -1,6 +1,6 @@
 """The npu target: tile kernels for cube and vector cores, and the task runtime that runs them.
 
-Names are imported when they are first used, so that commands can be listed where what launches need is missing.
+Names are imported on first use, so that the commands can be listed where packages that launches need are missing.
 """
 
 from importlib import import_module

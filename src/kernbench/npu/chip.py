@@ -1,4 +1,4 @@
-"""The chip as a host sees it: launches an orchestration function on arrays and gives back a Run."""
+"""The host of the npu: launches an orchestration function on arrays and returns a Run."""
 
 import inspect
 import os
@@ -41,9 +41,9 @@ __kernbench_internal__ = True
 
 # programs that could not be stopped; dropping the last reference to one would resume it
 _abandoned: list[object] = []
-# budgets of one block that a whole launch has
+# a whole launch may use the budget of this many blocks
 _BLOCKS = 20
-# a block whose rows are all the same for this part of its budget is in a loop that does not end
+# a block that records only repeated rows for this fraction of its budget is in an endless loop
 _LOOPS, _LEAST_LOOP = 20, 10_000
 
 CHECKED = (
@@ -58,10 +58,10 @@ CHECKED = (
 class Chip:
     """A chip to launch on: a bundled name ("a2a3", "a5"), a TOML path or a `ChipModel`; `changes` are dotted keys.
 
-    With `shapes_only` launches carry no floats. `schedule` and `budget` hold for launches that do not say otherwise.
-    `kernels` are those that orchestrations submit by number: number -> (function, "aic" or "aiv"). Blocks of a long
-    launch run in `jobs` processes (0: one for each core) where they have nothing in common, with the same outcome;
-    without it in as many as the variable KERNBENCH_JOBS says, or one.
+    With `shapes_only` launches carry no floats. `schedule` and `budget` are the defaults of launches.
+    `kernels` are those that orchestrations submit by number: number -> (function, "aic" or "aiv"). Independent blocks
+    of a long launch run in `jobs` processes (0: one per core), with the same outcome; the default is the variable
+    KERNBENCH_JOBS, or one.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Chip:
         self.shapes_only = shapes_only
         self.schedule = schedule
         self.budget = budget or Budget()
-        # processes for a long launch, as `wanted_jobs` reads it
+        # processes for a long launch, as given to `wanted_jobs`
         self.jobs = jobs
-        # set to stop a launch inside a kernel, and to take the values that kernels name
+        # set to stop a launch inside a kernel, and to record checkpoints
         self.stop: Stopper | None = None
         self.checkpoints: Taken | None = None
         self.launches: list[Run] = []
@@ -101,8 +101,8 @@ class Chip:
     ) -> Run:
         """Run `orchestrate(rt, *args)`: arrays become tensors, everything else is passed on.
 
-        `schedule` chooses among the orders that dependences allow. With `track_war` a task also waits for those that
-        read what it overwrites; without, such a hazard is a finding. Arrays are copied; outputs are in the Run.
+        `schedule` chooses among the orders that dependences allow. With `track_war` a task also waits for tasks that
+        read what it overwrites; without it such a hazard is a finding. Arrays are copied; outputs are in the Run.
         """
         wanted = self.shapes_only if shapes_only is None else shapes_only or self.shapes_only
         chosen = self.schedule if schedule is None else schedule
@@ -126,14 +126,14 @@ class Chip:
         return run
 
     def retime(self, run: Run, changes: Mapping[str, object] | None = None) -> Run:
-        """The run with its time on this chip, `changes` applied to its rates; only a safe run gets one."""
-        # compiled code: imported only by those who ask for time
+        """The run timed on this chip, with `changes` applied to its rates; only a safe run is timed."""
+        # compiled code, imported only if times are wanted
         from kernbench.npu.time.measure import retime
 
         return retime(run, self.machine.override(changes or {}))
 
     def order_digest(self, run: Run) -> str:
-        """A digest of what happens before what among all accesses of a run: equal where the order is the same."""
+        """A digest of the happens-before relation over all accesses of a run: equal if the order is the same."""
         from kernbench.npu.order.relation import order_digest
 
         assert run.recording is not None
@@ -173,7 +173,7 @@ class _Launch:
         self.runtime = Runtime(self.context, self.executor, track_war, kernels)
         self.status = Status.FINISHED
         self.described: dict[str, str] = {}
-        # since when it computes, and why it is over where that is not the number of its rows
+        # processor time at the start, and why the launch was stopped, if not by the limit on rows
         self.started, self.why = process_time(), ""
         self._budget = budget
 
@@ -199,7 +199,7 @@ class _Launch:
                 hub.switch()
 
         program = greenlet(lambda: self._orchestrate(orchestrate, given, more, where))
-        # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
+        # tiles are small: BLAS threads would cost more to synchronise than they save
         with (
             rare_collections(),
             one_thread(),
@@ -226,20 +226,20 @@ class _Launch:
         self.division.give_up()
 
     def _is_fine(self) -> bool:
-        """In a copy: whether the launch ended by itself, and its rows can run in their order."""
+        """In a forked copy: whether the launch ended by itself and its rows are consistent in their order."""
         if self.status is not Status.FINISHED or self.executor.stopped or self.executor.suspended:
             return False
         return check_order(self.context, len(self.context.buffers), True)
 
     def views(self, stop: Stopper | None) -> dict[str, object]:
-        """What reports draw besides the figures."""
+        """What reports draw besides the metrics."""
         views: dict[str, object] = {"printf": self.context.printed} if self.context.printed else {}
         if self.status is Status.STOPPED and stop is not None and stop.met is not None:
             views["stopped"] = stop.met.view()
         return views
 
     def _is_over(self, budget: Budget) -> bool:
-        """Whether a block has its budget of rows, or the launch that of as many blocks as could ever need it."""
+        """Whether a block exceeds its budget of rows, or the launch `_BLOCKS` such budgets."""
         recording, running = self.context.recording, self.context.running
         count = recording.count
         own = count - recording.block_first[-1] if running is not None else 0
@@ -283,7 +283,7 @@ class _Launch:
         self, orchestrate: Callable[..., object], given: list[object], more: dict[str, object], where: Place
     ) -> None:
         try:
-            # NaN and infinity are values in kernels, not accidents
+            # NaN and infinity are ordinary values in kernels, not errors
             with np.errstate(all="ignore"):
                 self.runtime.open(False, where)
                 check_ran(orchestrate(self.runtime, *given, **more), "orchestration")
@@ -329,7 +329,7 @@ class _Launch:
             self._check_directions()
 
     def _check_order(self) -> bool:
-        """Look for what pipes could have done in another order; False if one would have waited for ever."""
+        """Check the rows for races and other violations of order; False if a pipe would wait for ever."""
         context = self.context
         context.made_at = context.recording.settle(self.executor.turns)
         conclude_signals(context)
@@ -364,12 +364,12 @@ class _Launch:
                 )
 
     def _check_directions(self) -> None:
-        """An argument that is declared as written by tasks that never write it."""
+        """Report arguments that are declared as written by tasks that never write them."""
         for number, args in self._written_args().items():
             buffer = self.context.buffers[number]
             for task, binding in args:
                 key = (task.record.name, binding.position)
-                # a dummy writes nothing, and who fills a tensor need not write it again
+                # a dummy task writes nothing, and a tensor with an initial value need not be written again
                 excused = task.record.skipped or not task.kernels or binding.direction == UNTRACKED or buffer.is_filled
                 if key not in self.context.written and not excused:
                     self.context.log.add(
@@ -427,16 +427,16 @@ def _place(function: Callable[..., object]) -> Place:
     return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<orchestration>", 0)
 
 
-# what Python says of an argument that a method of the runtime does not have
+# the TypeError of Python for an argument that a method of the runtime does not have
 _ARGUMENT = re.compile(r"Runtime\.(?P<method>\w+)\(\) got an unexpected keyword argument '(?P<name>\w+)'")
-# what an orchestration may use of its runtime
+# methods of the runtime that an orchestration may use
 _OF_THE_RUNTIME = (
     "submit", "submit_dummy", "tensor", "fifo", "scope", "read", "write", "clusters", "aivs", "chip",
 )  # fmt: skip
 
 
 def _diagnosis(error: BaseException) -> tuple[str, str, str]:
-    """An error of the orchestration: kind, message and remedy; a name that the runtime lacks lists those it has."""
+    """Kind, message and remedy for an error of the orchestration; for an unknown name the known ones are listed."""
     if isinstance(error, AttributeError) and isinstance(error.obj, Runtime) and error.name:
         return "misuse", unknown("name of the runtime", error.name, _OF_THE_RUNTIME), ""
     found = _ARGUMENT.fullmatch(str(error)) if isinstance(error, TypeError) else None

@@ -1,4 +1,4 @@
-"""The npu as the other rooms see it."""
+"""The npu's implementation of the target interface."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,7 +39,9 @@ class Chips:
 
 
 class NpuTarget(Target):
-    """Tile kernels, and tasks that an orchestration submits. What is compiled is imported by those who ask for time."""
+    """Tile kernels, and tasks that an orchestration submits. Compiled modules are imported only when times are
+    wanted.
+    """
 
     name = model.KIND
     no_clock = "nothing was recorded"
@@ -51,7 +53,7 @@ class NpuTarget(Target):
         return Measured(FLOORS, (*PIPE_FLOORS, "mte", "memory"), GAPS)
 
     def retime(self, run: Run, machine: Any, drawn: bool = True) -> Run:
-        """The run with its time on a chip."""
+        """The run timed on a chip."""
         from kernbench.npu.time.measure import retime
 
         why = no_time(run, self.no_clock)
@@ -67,7 +69,7 @@ class NpuTarget(Target):
         return time_recording(recording, machine)
 
     def summary(self, timing: Any) -> dict[str, object]:
-        """What a sweep keeps of a timing."""
+        """The values of a timing that a sweep stores."""
         from kernbench.npu.time.measure import summary
 
         return summary(timing)
@@ -81,13 +83,13 @@ class NpuTarget(Target):
         return joined_tasks(launches, begins)
 
     def order_observers(self, host: object, kernel: object) -> list[str]:
-        """The operations of the launches on a chip that may observe order: looks at signals, sums of floats."""
+        """Operations in the launches of a chip that may observe order: polled signals, sums of floats."""
         launches: list[Run] = getattr(host, "launches", [])
         recordings = [run.recording for run in launches if isinstance(run.recording, NpuRecording)]
         return sorted({name for recording in recordings for name in recording.observers})
 
     def compared_works(self, first: Run, second: Run) -> tuple[Work, Work] | None:
-        """The operations of all lanes, and what the orchestrator did."""
+        """The operations of all lanes, and the commands of the orchestrator."""
         if not isinstance(first.recording, NpuRecording) or not isinstance(second.recording, NpuRecording):
             return None
         return compared_works(first.recording, second.recording)

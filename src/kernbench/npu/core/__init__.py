@@ -1,1 +1,3 @@
-"""A core as a kernel sees it: tiles, and the operations on them as methods, from vector operations to transfers."""
+"""The core object that a kernel programs: tiles, and the operations on them as methods, from arithmetic to
+transfers.
+"""

@@ -1,7 +1,7 @@
-"""A core as a kernel sees it: places tiles, moves data, computes, sets and waits for flags.
+"""The core object of a kernel: allocates tiles, moves data, computes, sets and waits for flags.
 
-Everything is executed at once, in program order, and recorded. That no pipe could have done it in another order is
-checked afterwards, on the rows (see `order`).
+Everything is executed at once, in program order, and recorded. Whether the pipes could have executed it in another
+order is checked afterwards, on the recorded rows (see `order`).
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ __kernbench_internal__ = True
 class Core:
     """One lane of a cluster: AIC (lane 0) or an AIV (lanes 1 and 2).
 
-    `block_idx`, `block_num` and `sub_block_id` (which AIV) say which part of the work is this core's.
+    `block_idx`, `block_num` and `sub_block_id` (which AIV) say which part of the work belongs to this core.
     """
 
     def __init__(self, lane: int, context: "Context", root: CodeType):
@@ -58,7 +58,7 @@ class Core:
         self._rows = context.recording.rows
         self._append = self._rows.append
         self.calls = Calls(context.sites, root)
-        # the function whose rows these are; kept, so that no later frame can be taken for it
+        # the frame that gave the last row; referenced, so that no later frame can reuse its address
         self._frame: FrameType | None = None
         self._code = 0
         self._memo: dict[object, bytes] = {}
@@ -72,7 +72,7 @@ class Core:
         self._free = dict.fromkeys(self._sizes, 0)
         self._allocated: dict[object, tuple[Tile, int]] = {}
         self._cache = Cache()
-        # the pattern of one element, by its bytes
+        # fill patterns of one element, by its size in bytes
         self._element_patterns: dict[int, int] = {}
         # the cores of the block, by lane
         self.mates: Mapping[int, Core] = {}
@@ -91,7 +91,7 @@ class Core:
         return self.context.carries_data
 
     def begin(self, block: "Block", index: int, count: int) -> None:
-        """Get ready for another block: fresh, poisoned memories."""
+        """Prepare for another block: fresh, poisoned memories."""
         self.block = block
         self.block_idx, self.block_num = index, count
         for space, used in self._used.items():
@@ -100,7 +100,7 @@ class Core:
             self._free[space] = 0
 
     def end(self) -> None:
-        """The block is done; nothing of its kernel is kept."""
+        """The block has ended; references to its kernel are dropped."""
         self._frame = None
 
     # Tiles
@@ -110,7 +110,7 @@ class Core:
         return self._arenas.get(space)
 
     def touched(self, space: str, end: int) -> None:
-        """Note how far a memory is used, so that it is poisoned again before the next block."""
+        """Record how far a memory is used: only that part is poisoned again before the next block."""
         self._used[space] = max(self._used[space], end)
 
     def tile(
@@ -123,7 +123,7 @@ class Core:
         layout: str = "row",
         name: str = "",
     ) -> Tile:
-        """Place a tile by hand at a byte offset."""
+        """Create a tile at a given byte offset."""
         shape, valid = _pair(shape), None if valid is None else _pair(valid)
         key = (space, offset, shape, dtype if dtype in DTYPES else dtype_name(dtype), layout, valid or shape)
         found = self.tile_cache.get((key, NONE, name))
@@ -138,7 +138,7 @@ class Core:
         layout: str = "row",
         name: str = "",
     ) -> Tile:
-        """Place a tile behind those this block has allocated so far."""
+        """Create a tile behind those that this block has allocated so far."""
         shape, valid = _pair(shape), None if valid is None else _pair(valid)
         offset = self._free.get(space, 0)
         key = (space, offset, shape, dtype, valid, layout, name)
@@ -186,13 +186,13 @@ class Core:
     # Recording
 
     def _entered(self, frame: FrameType) -> None:
-        """Another function than before gives the next rows."""
+        """The next rows come from another function than the last one."""
         self._frame, self._code = frame, id(frame.f_code)
         self.calls.note(frame, len(self._rows))
 
     @refusing
     def _new(self, op: Operation, frame: FrameType, tiles: tuple[Tile, ...]) -> tuple[int, str]:
-        """Check operands that are met for the first time; gives the site and the pipe."""
+        """Check operands that are used together for the first time; returns the site and the pipe."""
         for tile in tiles:
             if not isinstance(tile, Tile):
                 self.context.fail("misuse", f"{op.name}: a tile is wanted, got {tile!r}")
@@ -205,7 +205,7 @@ class Core:
             in_space(op.name, UB, *tiles)
         if op.form in FORMS and op.form not in ("sort",):
             FORMS[op.form][2](op.name, *tiles)
-        # the code object must live on, so that its address stays its own
+        # the code object must stay alive, so that its address is not reused
         self._codes.append(frame.f_code)
         return self.sites.here(3), pipe
 
@@ -221,13 +221,13 @@ class Core:
         return row
 
     def report(self, kind: str, message: str, hint: str, subject: object = None) -> None:
-        """Take a finding at the kernel's line."""
+        """Report a finding at the kernel's line."""
         self.context.report(kind, message, hint, self.block, subject)
 
     # Order
 
     def set_flag(self, src: str, dst: str, event: int) -> None:
-        """When all that pipe `src` was given so far is done, raise the flag for pipe `dst`."""
+        """Raise the flag for pipe `dst` when all that was issued to pipe `src` so far is done."""
         frame = _getframe(1)
         if frame is not self._frame:
             self._entered(frame)
@@ -236,7 +236,7 @@ class Core:
         self._append(self._flag(OPERATIONS["set_flag"], frame, key, src) if row is None else row)
 
     def wait_flag(self, src: str, dst: str, event: int) -> None:
-        """Pipe `dst` goes on only when `src` has raised the flag, and takes it down."""
+        """Pipe `dst` waits until `src` has raised the flag, and clears it."""
         frame = _getframe(1)
         if frame is not self._frame:
             self._entered(frame)
@@ -245,7 +245,7 @@ class Core:
         self._append(self._flag(OPERATIONS["wait_flag"], frame, key, dst) if row is None else row)
 
     def emit_flags(self, frame: FrameType, src: str, dst: str, event: int = 0) -> None:
-        """A set and its wait that an operation makes itself, at the line that calls it."""
+        """The set and wait of a flag that an operation inserts itself, at the line that calls it."""
         for name, owner in (("set_flag", src), ("wait_flag", dst)):
             op = OPERATIONS[name]
             key = (op.code, self._code + frame.f_lasti, src, dst, event)
@@ -253,8 +253,8 @@ class Core:
             self._append(self._flag(op, frame, key, owner) if row is None else row)
 
     def pipe_barrier(self, pipe: str) -> None:
-        """`pipe` (or ALL) takes up nothing new until all it was given so far is done."""
-        # no finding is about a barrier's row, so nobody asks who called it
+        """`pipe` (or ALL) starts nothing new until all that was issued to it so far is done."""
+        # no finding refers to the row of a barrier, so its caller need not be found
         frame = _getframe(1)
         key = (_BARRIER, id(frame.f_code) + frame.f_lasti, pipe)
         row = self._memo.get(key)
@@ -293,5 +293,5 @@ _SET, _WAIT, _BARRIER = (OPERATIONS[name].code for name in ("set_flag", "wait_fl
 
 
 def _pair(sizes: "tuple[ReadValue | float, int]") -> Any:
-    """Rows and columns as a tuple; what is no sequence stays, and is refused where the tile is checked."""
+    """Rows and columns as a tuple; anything else is returned as it is, and refused when the tile is checked."""
     return sizes if type(sizes) is tuple else tuple(sizes) if isinstance(sizes, (list, np.ndarray)) else sizes

@@ -1,4 +1,4 @@
-"""What a core shows of its tiles while it runs: lines it prints, and intermediates it names. No rows, no time."""
+"""Debug output of a core while it runs: printed lines, and named intermediates. No rows, no time."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from kernbench.result.checkpoint import Checkpoint
 from kernbench.safety.printing import lines_of
 
 __kernbench_internal__ = True
-# lines that a launch keeps of what its cores print
+# most printed lines that a launch keeps
 MOST_LINES = 10_000
 
 
@@ -19,7 +19,7 @@ class Debugging(Core):
     """Printing and naming tiles."""
 
     def tprint(self, *values: object, hex: bool = False) -> None:
-        """Show tiles, tensors and numbers as they are here, after a text if one is given first."""
+        """Print tiles, tensors and numbers with their current values, after a text if one is given first."""
         prefix, shown = (values[0], values[1:]) if values and isinstance(values[0], str) else ("", values)
         place = self.sites.places[self.sites.here()]
         described = [(value, _data(value), _described(value)) for value in shown]
@@ -28,9 +28,9 @@ class Debugging(Core):
                 self.context.printed.append(f"{self._name()} at {place}: {line.lstrip()}")
 
     def checkpoint(self, name: str, tile: Tile, **keys: object) -> None:
-        """Call the valid part of a tile by a name of the golden's intermediates, to be compared with it as it is here.
+        """Name the valid part of a tile after an intermediate of the golden, to compare its current values with it.
 
-        `keys` say which part of it this is: `at` an index into the golden's array, others are handed to its function.
+        `keys` select the part: `at` is an index into the golden's array, others are passed to its function.
         """
         if not isinstance(tile, Tile):
             self.context.fail("misuse", f"checkpoint {name!r}: a tile is wanted, got {tile!r}")

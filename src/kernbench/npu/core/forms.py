@@ -1,4 +1,4 @@
-"""How the operands of an operation must fit together: one check for each form, run once for each set of tiles."""
+"""Checks that the operands of an operation fit together: one check for each form, run once for each set of tiles."""
 
 from collections.abc import Callable
 
@@ -115,7 +115,7 @@ def _sort(name: str, dst: Tile, a: Tile, indices: Tile) -> None:
 
 
 def _fill(name: str, dst: Tile) -> None:
-    """A number fits everywhere."""
+    """A number fits every tile."""
 
 
 def _pad(name: str, dst: Tile, a: Tile) -> None:

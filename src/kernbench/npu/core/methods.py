@@ -1,4 +1,4 @@
-"""The operations of the table as methods of a core: looked up once for each call and set of tiles, then cheap."""
+"""The operations of the table as methods of a core: checked once for each call and set of tiles, then cheap."""
 
 from collections.abc import Callable
 from sys import _getframe
@@ -155,12 +155,12 @@ _MAKERS: dict[tuple[int, bool], Callable[[Operation], Method]] = {
     (2, True): _two_mode,
     (3, False): _three,
 }
-# written by hand: they move, block, or write more than one tile
+# not generated here: they move, block, or write more than one tile
 OWN = ("tmatmul_bias", "textract", "tfillpad", "tsort")
 
 
 def install(core: type[Core]) -> None:
-    """Give a class of cores a method for each plain operation."""
+    """Add a method for each plain operation to a class of cores."""
     for op in OPERATIONS.values():
         if op.form in FORMS and op.name not in OWN:
             reads, extra, _ = FORMS[op.form]

@@ -42,7 +42,7 @@ class Scaled(Rearranging):
         a_type: str | None = None,
         b_type: str | None = None,
     ) -> None:
-        """A @ b of scaled blocks."""
+        """dst = a @ b of scaled blocks."""
         self._mx(OPERATIONS["tmatmul_mx"], (dst, a, a_scale, b, b_scale), (a_type, b_type))
 
     def tmatmul_mx_acc(
@@ -55,7 +55,7 @@ class Scaled(Rearranging):
         a_type: str | None = None,
         b_type: str | None = None,
     ) -> None:
-        """Dst + a @ b of scaled blocks."""
+        """dst += a @ b of scaled blocks."""
         self._mx(OPERATIONS["tmatmul_mx_acc"], (dst, a, a_scale, b, b_scale, dst), (a_type, b_type))
 
     def tmatmul_mx_bias(
@@ -69,7 +69,7 @@ class Scaled(Rearranging):
         a_type: str | None = None,
         b_type: str | None = None,
     ) -> None:
-        """A @ b of scaled blocks + bias, a row vector in L1."""
+        """dst = a @ b of scaled blocks + bias, a row vector in L1."""
         self._mx(OPERATIONS["tmatmul_mx_bias"], (dst, a, a_scale, b, b_scale, bias), (a_type, b_type))
 
     def _mx(self, op: Operation, tiles: tuple[Tile, ...], types: tuple[str | None, str | None]) -> None:
@@ -79,7 +79,7 @@ class Scaled(Rearranging):
         self._check_mx(op.name, tiles, types)
         dst, a, a_scale, b, b_scale, *more = tiles
         site = self.sites.here(2)
-        # a row names three tiles that it reads: the others go before it, in no time
+        # a row has columns for three source tiles: the others are recorded in a row before it that takes no time
         others = (b_scale.number, *(t.number for t in more), NONE)[:2]
         self._append(ROW.pack(op.code, self.lane, _M, site, NONE, *others, NONE, 0, 0))
         rest = (dst.number, a.number, b.number, a_scale.number)
@@ -119,7 +119,7 @@ class Scaled(Rearranging):
 
 
 def _per_byte(name: str, tile: Tile, kind: str | None, context: Any) -> int:
-    """Elements in one of a tile: 1 or 2."""
+    """Elements in one element of the tile: 1 or 2."""
     if tile.dtype == "i8" and kind in FOUR:
         return 2
     if tile.dtype in EIGHT and kind is None:

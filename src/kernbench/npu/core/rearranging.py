@@ -1,7 +1,7 @@
-"""Operations that put elements side by side or in order: tconcat, tsort32, tmrgsort.
+"""Concatenation and sorting: tconcat, tsort32, tmrgsort.
 
-Sorted elements travel as pairs of eight bytes, a value and its 32-bit index: two elements of an f32 tile, or four of an
-f16 tile (value, nothing, index). Indices are tiles of i32, whose bits count as unsigned.
+Sorted elements are stored as pairs of eight bytes, a value and its 32-bit index: two elements of an f32 tile, or four
+of an f16 tile (value, padding, index). Indices are tiles of i32, whose bits count as unsigned.
 """
 
 from sys import _getframe
@@ -28,12 +28,12 @@ _V = PIPE_NUMBER[V]
 class Rearranging(Debugging):
     """Concatenation and sorting."""
 
-    # the type of the values of the lists that are merged
+    # the type of the values of the merged lists
     _value_type: np.dtype[np.generic]
 
     def tconcat(self, dst: Tile, a: Tile, b: Tile, *indices: Tile) -> None:
-        """Rows of `a`, then those of `b`. With (a_idx, b_idx) or (dst_idx, a_idx, b_idx) only so many elements of each
-        row as these say, in bytes of the index type; dst_idx is written.
+        """Rows of `a`, then those of `b`. With (a_idx, b_idx) or (dst_idx, a_idx, b_idx) only the number of elements of
+        each row that these give, in bytes of the index type; dst_idx is written.
         """
         frame = _getframe(1)
         if frame is not self._frame:
@@ -121,9 +121,9 @@ class Rearranging(Debugging):
             self.context.fail("shape", f"tsort32: tmp holds a row of src, rounded up to {GROUP} elements; got {given}")
 
     def tmrgsort(self, dst: Tile, *operands: Any, exhausted: bool = False) -> tuple[int, ...] | None:
-        """Sorted lists of pairs as one: `tmrgsort(dst, src, block_len)` merges each four blocks of src; `tmrgsort(dst,
-        tmp, a, b[, c[, d]])` merges two to four lists. With `exhausted` it stops where a list ends, and gives how many
-        pairs of each were taken.
+        """Merge sorted lists of pairs: `tmrgsort(dst, src, block_len)` merges each four blocks of src; `tmrgsort(dst,
+        tmp, a, b[, c[, d]])` merges two to four lists. With `exhausted` it stops where a list ends, and returns how
+        many pairs of each were consumed.
         """
         frame = _getframe(1)
         if frame is not self._frame:
@@ -164,7 +164,7 @@ class Rearranging(Debugging):
         self._row(_MERGE, frame, tmp, lists[:3])
         self._row(_MERGE, frame, dst, lists[3:])
         if exhausted:
-            # the program reads how far it came, as soon as the vector unit is done
+            # the program reads these counts as soon as the vector unit is done
             self.emit_flags(frame, "V", "S")
         if dst.data is None:
             if exhausted:
@@ -211,7 +211,7 @@ class Rearranging(Debugging):
             self.context.fail("dtype", f"{name}: values of f32, or of f16, in all tiles; got {given}")
 
     def _check_tiles(self, name: str, tiles: tuple[Tile, ...]) -> None:
-        """All are tiles of this core that lie in UB, by rows or in one line."""
+        """All are tiles of this core in UB, row-major or a single line."""
         for tile in tiles:
             if not isinstance(tile, Tile) or tile.core is not self or tile.space != "UB":
                 given = tile.describe() if isinstance(tile, Tile) else repr(tile)

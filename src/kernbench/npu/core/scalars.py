@@ -1,4 +1,4 @@
-"""What the scalar unit does with device memory: single values read and written through its cache, and dcci."""
+"""Accesses of the scalar unit to device memory: single values read and written through its cache, and dcci."""
 
 from sys import _getframe
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,10 @@ _S = PIPE_NUMBER[S]
 
 
 class Scalars(Signalling):
-    """Single values, through the cache of the core."""
+    """Single values, through the data cache of the core."""
 
     def read(self, tensor: Tensor, *index: int) -> Any:
-        """One element of a tensor, as a number; the program waits for it. What the cache holds is not read again."""
+        """One element of a tensor, as a number; the program waits for it. A cached line is not read again."""
         element = tensor[index] if index else tensor
         frame = _getframe(1)
         if frame is not self._frame:
@@ -51,7 +51,7 @@ class Scalars(Signalling):
         return value
 
     def write(self, tensor: Tensor, *index: int, value: float | int) -> None:
-        """Give one element of a tensor a value: in the cache of the core only, until dcci writes its line back."""
+        """Set one element of a tensor: only in the cache of the core, until dcci writes its line back."""
         element = tensor[index] if index else tensor
         frame = _getframe(1)
         if frame is not self._frame:
@@ -60,7 +60,7 @@ class Scalars(Signalling):
         if element.shape:
             self.context.fail("shape", f"write: an index for each axis of {tensor!r} is wanted; got {index}")
         number = fitting(self.context, value, element.dtype)
-        # its line goes to memory whole, with what others have there
+        # the whole line is written to memory, including elements of other blocks
         self.context.share()
         self._append(ROW.pack(_WRITE.code, self.lane, _S, site, NONE, NONE, NONE, NONE, 0, 0))
         if element.buffer.array is None or element.broken:
@@ -71,8 +71,8 @@ class Scalars(Signalling):
         line.bindings[element.offset] = element
 
     def dcci(self, tensor: Tensor | None = None) -> None:
-        """Write the lines that a view touches back to memory where they were changed, and drop them; without a view
-        all lines of the core.
+        """Write the changed lines of a view back to memory and invalidate them; without a view all lines of the
+        core.
         """
         frame = _getframe(1)
         if frame is not self._frame:
@@ -90,7 +90,7 @@ class Scalars(Signalling):
             self._write_back(line, site)
 
     def _write_back(self, line: Line, site: int) -> None:
-        """A line goes to memory whole: also what others changed there since it was taken."""
+        """Write a whole line to memory, overwriting what others changed there since it was loaded."""
         array: Any = line.buffer.array
         self._check_line(line)
         self._line_row(line, site)
@@ -102,15 +102,15 @@ class Scalars(Signalling):
             array[offset] = line.values[offset - line.first]
 
     def _line_row(self, line: Line, site: int) -> None:
-        """All bytes of a line are written, so that whoever else accesses one of them needs a flag."""
+        """All bytes of a line are written, so any other access to one of them needs a flag."""
         itemsize = line.values.dtype.itemsize
         pattern = self.tables.pattern((len(line.values),), (1,), itemsize)
         number, offset = line.buffer.number, line.first * itemsize
         self._append(ROW.pack(_DCCI.code, self.lane, _S, site, NONE, NONE, NONE, number, offset, pattern))
 
     def _check_line(self, line: Line) -> None:
-        """Whether a line that is written back holds elements of another block that nothing orders, or such as were
-        stored in memory since it was taken.
+        """Report a line that is written back over elements of another block that nothing orders, or over elements that
+        were stored in memory since it was loaded.
         """
         shadow, task = line.buffer.shadow, self.block.task
         for offset in line.touches(0, 1 << 62):
@@ -152,7 +152,7 @@ class Scalars(Signalling):
         return line
 
     def _check_stale(self, element: Tensor, line: Line) -> None:
-        """What is read from the cache may have changed in memory since its line was taken."""
+        """Report a read from the cache of elements that may have changed in memory since the line was loaded."""
         writer = line.overwritten.get(element.offset, -1)
         if writer < 0 and not line.is_after_wait:
             writer = element.buffer.shadow.writer(element.offset)
@@ -174,7 +174,7 @@ class Scalars(Signalling):
         )
 
     def leave(self) -> None:
-        """The kernel has returned: what it wrote and did not write back is seen by nobody in time."""
+        """The kernel has returned: values it wrote and did not write back do not reach others in time."""
         for line in self.cache.drop(None):
             for offset, place in list(line.written.items())[:1]:
                 self.context.report(
@@ -198,7 +198,7 @@ class Scalars(Signalling):
 
     @property
     def cache(self) -> Cache:
-        """The lines that the core holds."""
+        """The lines that the core caches."""
         return self._cache
 
     def _may_read(self, src: Tensor, runs: Runs, site: int) -> bool:

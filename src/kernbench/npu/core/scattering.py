@@ -1,4 +1,4 @@
-"""Scatters: elements or rows of a tile to positions in device memory that another tile names."""
+"""Scatters: elements or rows of a tile to positions in device memory that a tile of indices gives."""
 
 from itertools import pairwise
 from sys import _getframe
@@ -18,7 +18,7 @@ from kernbench.npu.tasks.tensors import Tensor
 __kernbench_internal__ = True
 _SCATTER = OPERATIONS["mscatter"]
 _V = PIPE_NUMBER[V]
-# what becomes of an index that names no position
+# what happens to an index outside the tensor
 OUTSIDE = ("refuse", "skip", "clamp", "wrap")
 
 
@@ -28,7 +28,7 @@ class Scattering(Scalars):
     def mscatter(self, dst: Tensor, src: Tile, indices: Tile, outside: str = "refuse", add: bool = False) -> None:
         """Elements of `src` to elements of `dst` (one axis, indices of the tile's shape), or its rows to rows of `dst`
         (two axes, one index for each row); of several to one position the last one stays, or (`add`) all are added.
-        `outside` says what becomes of an index that names no position: it is refused, skipped, clamped or wrapped.
+        `outside` says what happens to an index outside the tensor: it is refused, skipped, clamped or wrapped.
         """
         frame = _getframe(1)
         if frame is not self._frame:
@@ -47,7 +47,7 @@ class Scattering(Scalars):
             head = HEAD.pack(_SCATTER.code, self.lane, _V, site, NONE, *operands)
             pattern = self.tables.pattern(part.shape, part.strides, item)
             self._append(head + TAIL.pack(part.buffer.number, part.offset * item, pattern))
-            # the tiles are read once, whatever number of positions they go to
+            # the tiles are read once, however many positions are written
             operands = (NONE, NONE)
             if not self._may_write(part, runs, site, add):
                 return
@@ -55,7 +55,7 @@ class Scattering(Scalars):
         target = dst.data()
         if add:
             self.context.recording.observers.add(_SCATTER.name)
-            # as the memory adds: one after the other, each rounded to the type
+            # as the memory adds: one after the other, each sum rounded to the type
             for position, value in zip(positions, values[kept], strict=True):
                 target[position] = cast(np.asarray(target[position] + value), dst.dtype)
         else:
@@ -81,7 +81,7 @@ class Scattering(Scalars):
             context.fail("shape", f"mscatter: {rule}; got {given}")
 
     def _positions(self, dst: Tensor, indices: Tile, outside: str) -> tuple[Array, Array]:
-        """Where each element or row goes, and which of them go anywhere."""
+        """The position of each element or row, and which of them are stored."""
         given = np.asarray(indices.data).reshape(-1).astype(np.int64)
         inside = (given >= 0) & (given < dst.shape[0])
         everything = np.arange(given.size)
@@ -103,6 +103,6 @@ class Scattering(Scalars):
 
 
 def _stretches(positions: Array) -> list[tuple[int, int]]:
-    """Stretches of positions that follow each other, each up to its end."""
+    """Runs of consecutive positions, each with its end."""
     cuts = [0, *(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), len(positions)]
     return [(int(positions[a]), int(positions[b - 1]) + 1) for a, b in pairwise(cuts) if b > a]

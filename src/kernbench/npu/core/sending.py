@@ -1,5 +1,5 @@
 """Moves into the memory of another core of the cluster: the cube's results into a vector core's UB, a vector core's
-tiles into the cube's L1. Flags between cores order who reads them there after that.
+tiles into the cube's L1. Flags between cores order later reads of them there.
 """
 
 from sys import _getframe
@@ -59,7 +59,7 @@ class Sending(Scattering):
         return SENDS[src.space, memory][0]
 
     def set_value(self, tile: Tile, row: int, column: int, value: float) -> None:
-        """One element of a tile becomes a number, by the scalar unit: who reads it needs a flag from S."""
+        """Set one element of a tile by the scalar unit: readers need a flag from S."""
         frame = _getframe(1)
         if frame is not self._frame:
             self._entered(frame)

@@ -24,7 +24,7 @@ _FFTS, _INTRA, _NOTIFY, _WAIT_DEV, _WAIT_INTRA, _WAIT, _POLL = (
         "ffts_cross_core_sync", "set_intra_block", "tnotify", "wait_flag_dev", "wait_intra_block", "twait", "poll",
     )
 )  # fmt: skip
-# rows that a loop of polls may leave in one round
+# most rows between two polls of one loop
 _BETWEEN_POLLS = 8
 
 
@@ -32,15 +32,15 @@ class Signalling(Scaled):
     """Posts and waits."""
 
     wait: Callable[..., None]
-    """Set by who runs the block: gives way until something holds."""
+    """Set by the executor of the block: yields to other lanes until a condition holds."""
 
     _polled: dict[tuple[int, int], tuple[tuple[int, int], int, int]]
-    """By block and lane: the element that was polled last, its value, and how many rows there were then."""
+    """By block and lane: the element that was polled last, its value, and the number of rows at that time."""
 
     # Flags between cores
 
     def ffts_cross_core_sync(self, pipe: str, flag: int, mode: int = CLUSTER) -> None:
-        """When all that `pipe` was given so far is done, count flag `flag` up: mode 2 for the other side of the cluster
+        """Increment flag `flag` when all that `pipe` was given so far is done: mode 2 for the other side of the cluster
         (the AIC reaches both AIVs), 1 for the AIVs of the cluster, 0 for all cores of this kind of all blocks.
         """
         frame = self._here(_FFTS, "broadcast")
@@ -76,13 +76,13 @@ class Signalling(Scaled):
         return [("all", task.number, index, lane, flag) for index in range(task.record.blocks) for lane in lanes]
 
     def wait_flag_dev(self, flag: int) -> None:
-        """The core stands still until the flag was counted up by all cores it comes from, and takes a count of each."""
+        """Stall the core until the flag was incremented by all cores that it comes from, and decrement it for each."""
         frame = self._here(_WAIT_DEV, "broadcast")
         self._check_flag(_WAIT_DEV, S, flag, MOST_FLAGS)
         self._lower(_WAIT_DEV, frame, S, flag, self._sources(flag))
 
     def _sources(self, flag: int) -> "list[tuple[tuple[object, ...], tuple[object, ...]]]":
-        """Which flags of this core may end the wait, and whose counts each needs."""
+        """The flags of this core that may end the wait, and the posts that each needs."""
         task, here = self.block.task, self.block.number
         lanes = task.record.lanes
         across = tuple((here, lane) for lane in lanes if (lane == AIC) != (self.lane == AIC))
@@ -94,7 +94,7 @@ class Signalling(Scaled):
         return [(own, across), (own, beside), (everywhere, everyone)]
 
     def set_intra_block(self, pipe: str, flag: int) -> None:
-        """When all that `pipe` was given so far is done, count a flag up: on an AIC 0 to 15 are those of AIV0 and 16 to
+        """Increment a flag when all that `pipe` was given so far is done: on an AIC 0 to 15 are those of AIV0 and 16 to
         31 those of AIV1; an AIV has 0 to 15, which the AIC knows by the same numbers.
         """
         frame = self._here(_INTRA, "single")
@@ -107,7 +107,7 @@ class Signalling(Scaled):
         self._raise(_INTRA, frame, pipe, [(self.block.number, target, number)], flag)
 
     def wait_intra_block(self, pipe: str, flag: int) -> None:
-        """`pipe` goes on only when the flag was counted up, and takes a count; numbers are those of set_intra_block."""
+        """Stall `pipe` until the flag was incremented, and decrement it; numbers are those of set_intra_block."""
         frame = self._here(_WAIT_INTRA, "single")
         self._check_flag(_WAIT_INTRA, pipe, flag, 2 * MOST_FLAGS if self.lane == AIC else MOST_FLAGS)
         source = (AIV1 if flag >= MOST_FLAGS else AIV0) if self.lane == AIC else AIC
@@ -115,7 +115,7 @@ class Signalling(Scaled):
         self._lower(_WAIT_INTRA, frame, pipe, flag, [(own, ((self.block.number, source),))])
 
     def _here(self, op: Operation, wanted: str) -> FrameType:
-        """The frame of the kernel; a chip of the other kind refuses the operation."""
+        """The frame of the kernel; the operation is refused on chips of the other kind."""
         frame = _getframe(2)
         if frame is not self._frame:
             self._entered(frame)
@@ -153,7 +153,7 @@ class Signalling(Scaled):
                 self.report("flag-misuse", message, "wait for it on the other side before counting on", flag)
 
     def _lower(self, op: Operation, frame: FrameType, pipe: str, flag: int, ways: list[Any]) -> None:
-        """Wait for the flags of other cores, in one of the ways they may come."""
+        """Wait for the flags of other cores, in one of the modes in which they may come."""
         signals, site = self.context.signals, self.sites.here(2)
         where = self.sites.places[site]
 
@@ -173,7 +173,7 @@ class Signalling(Scaled):
         self._append(ROW.pack(op.code, self.lane, PIPE_NUMBER[pipe], site, NONE, NONE, NONE, NONE, made.number, 0))
 
     def _missing(self, flag: int, ways: list[Any]) -> str:
-        """Why a wait for a flag is not over."""
+        """Why a wait for a flag has not ended."""
         for key, who in ways:
             up = self.context.signals.flag(key).posts
             if who and any(up.get(w) for w in who):
@@ -184,8 +184,8 @@ class Signalling(Scaled):
     # Signals in device memory
 
     def tnotify(self, signal: Tensor, value: int, op: str = SETS) -> None:
-        """Set a signal, one i32 element of a tensor, or add to it (`op="add"`). It is sent as soon as the scalar unit
-        comes to it: what other pipes still do must be waited for before.
+        """Set a signal, one i32 element of a tensor, or add to it (`op="add"`). It is sent when the scalar unit reaches
+        it: earlier work of other pipes must be waited for before.
         """
         frame = _getframe(1)
         if frame is not self._frame:
@@ -212,7 +212,7 @@ class Signalling(Scaled):
         self._append(ROW.pack(_NOTIFY.code, self.lane, _S, site, NONE, NONE, NONE, NONE, post.number, 0))
 
     def twait(self, signals: Tensor, value: int, cmp: str = "eq") -> None:
-        """Stand still until all elements of a view of i32 signals compare (eq, ne, gt, ge, lt, le) with `value`."""
+        """Stall until all elements of a view of i32 signals compare (eq, ne, gt, ge, lt, le) with `value`."""
         frame = _getframe(1)
         if frame is not self._frame:
             self._entered(frame)
@@ -236,10 +236,10 @@ class Signalling(Scaled):
         self._append(ROW.pack(_WAIT.code, self.lane, _S, site, NONE, NONE, NONE, NONE, made.number, 0))
 
     def poll(self, signal: Tensor) -> int:
-        """One i32 element of a tensor as it is in memory now, past the cache. A program that asks again, and has done
-        hardly anything in between, waits until somebody notifies it: a loop of polls is a wait.
+        """The current value of one i32 element of a tensor in memory, bypassing the cache. A program that polls again
+        with hardly any work in between waits until the element is notified: a loop of polls is a wait.
 
-        What follows the poll is after the notifications without which the value would not be there.
+        What follows the poll is ordered after the notifications that its value requires.
         """
         frame = _getframe(1)
         if frame is not self._frame:
@@ -308,7 +308,7 @@ def elements_count(tensor: Tensor) -> int:
 
 
 def _wrapped(value: int) -> int:
-    """As an i32 counts."""
+    """Wrapped to the range of i32."""
     return (value + 2**31) % 2**32 - 2**31
 
 

@@ -1,4 +1,4 @@
-"""Tiles: rectangles of elements at byte offsets of a core's memories, placed by hand or by an allocator."""
+"""Tiles: rectangles of elements at byte offsets of a core's memories, given by the kernel or by an allocator."""
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,8 +24,8 @@ _LARGEST = 1 << 24
 class Tile(Opaque):
     """`shape` elements of `dtype` at byte `offset` of `space`; operations work on the `valid` part.
 
-    `view`, `reshape` and `rows` give other tiles on the same bytes, on purpose; two tiles that were placed apart and
-    overlap are two uses of the same memory.
+    `view`, `reshape` and `rows` give other tiles on the same bytes, deliberately; two tiles that were created
+    separately and overlap are two uses of the same memory.
     """
 
     __slots__ = (
@@ -57,11 +57,11 @@ class Tile(Opaque):
         self.root = self.number if root == NONE else root
         self.name = name
         self.data: Any = self._data()
-        # of the same element type, by what was asked for
+        # views with the same element type, by their parameters
         self._views: dict[object, Tile] = {}
 
     def _refuse_python(self, doing: str) -> NoReturn:
-        """A tile is computed with by the core."""
+        """Refuse Python operators: tiles are computed with by methods of the core."""
         hint = (
             "operations on tiles are methods of the core, destinations first: core.tadd(dst, a, b), core.tmuls(dst, a, "
             "2.0); core.get(tile, row, column) gives one element, tile.rows(first, count) some rows"
@@ -95,12 +95,12 @@ class Tile(Opaque):
 
     @property
     def whole(self) -> "Tile":
-        """The same tile, all of it valid."""
+        """The same tile with all of it valid."""
         return self.view(valid=self.shape)
 
     @property
     def context(self) -> "Context":
-        """That of the launch."""
+        """The context of the launch."""
         return self.core.context
 
     def view(
@@ -153,7 +153,7 @@ class Tile(Opaque):
         return cached
 
     def element(self, row: int, column: int) -> "Tile":
-        """One element, wherever it lies."""
+        """A tile of one element, in either layout."""
         index = row * self.shape[1] + column if self.layout == ROW else column * self.shape[0] + row
         key = (self.space, self.offset + index * ITEMSIZE[self.dtype], (1, 1), self.dtype, ROW, (1, 1))
         cached = self.core.tile_cache.get((key, self.root))
@@ -170,7 +170,7 @@ class Tile(Opaque):
         kind = DTYPES[self.dtype].numpy
         end = self.offset + self.nbytes
         if self.offset < 0 or end > len(arena) or self.offset % kind.itemsize:
-            # reported where it was placed; it gets memory of its own
+            # reported when it was created; it gets memory of its own
             arena, start = np.full(self.nbytes, POISON, np.uint8), 0
         else:
             start = self.offset
@@ -183,14 +183,14 @@ class Tile(Opaque):
 def describe(
     name: str, space: str, offset: int, shape: tuple[int, int], dtype: str, valid: tuple[int, int] | None = None
 ) -> str:
-    """A tile in words."""
+    """Name, shape, type and offset of a tile, for messages."""
     part = "" if valid is None or valid == shape else f", valid {valid[0]}x{valid[1]}"
     called = f"'{name}' " if name else ""
     return f"{called}({shape[0]}x{shape[1]} {dtype} at {space} {offset:#x}{part})"
 
 
 def check_shape(key: TileKey) -> None:
-    """Shapes a tile can have: positive, valid part inside, and lines that fill whole granules."""
+    """Check the shape of a tile: positive, valid part inside, lines of whole alignment units."""
     offset: object = key[1]
     _, _, shape, dtype, layout, valid = key
     pairs = isinstance(shape, tuple) and isinstance(valid, tuple) and len(shape) == len(valid) == 2

@@ -1,4 +1,4 @@
-"""Operations that reach outside a core: device memory, FIFOs, single values; and those that write two tiles."""
+"""Operations that reach outside a core (device memory, FIFOs, single values), and those that write two tiles."""
 
 from collections.abc import Callable, Iterator
 from math import prod
@@ -32,9 +32,9 @@ _MTE2, _S, _V = (PIPE_NUMBER[pipe] for pipe in (MTE2, S, V))
 
 
 class _Transfer(NamedTuple):
-    """What is the same each time a call moves a tile to or from views of one form.
+    """The parts of a row that are the same each time a call moves a tile to or from views of one form.
 
-    The first columns of the row, the pattern, bytes of an element, tile touched, part moved, runs in memory, and line.
+    The first columns of the row, the pattern, bytes of an element, tile used, part moved, runs in memory, and line.
     """
 
     head: bytes
@@ -60,9 +60,9 @@ class KernelCore(Sending):
         self._polled = {}
 
     def tload(self, dst: Tile, src: Tensor, pad: float | None = None, columns: int = 1) -> None:
-        """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (the last axes of a tensor,
-        so many as `columns`, count as columns, those before as rows); with `pad` the tensor may be smaller, and the
-        rest of the whole tile becomes `pad`.
+        """Device memory to UB or L1. The valid part of `dst` must have the shape of `src` (of a tensor the last
+        `columns` axes count as columns, those before as rows); with `pad` the tensor may be smaller, and the rest of
+        the whole tile becomes `pad`.
         """
         self._load(_getframe(1), dst, src, pad, columns)
 
@@ -91,7 +91,7 @@ class KernelCore(Sending):
         self._store(_getframe(1), _STORE, dst, src)
 
     def tstore_add(self, dst: Tensor, src: Tile) -> None:
-        """Add to what is in device memory, as one step: other blocks and lanes may add to the same elements."""
+        """Add to device memory, atomically: other blocks and lanes may add to the same elements."""
         self._store(_getframe(1), _STORE_ADD, dst, src)
 
     def _store(self, frame: FrameType, op: Operation, dst: Tensor, src: Tile) -> None:
@@ -114,8 +114,8 @@ class KernelCore(Sending):
             raise
 
     def tput(self, dst: Tensor, src: Tensor, staging: Tile, add: bool = False) -> None:
-        """Device memory to device memory by way of a tile in UB, part by part as it has room; with `add` onto what is
-        there. It orders its own transfers, by event 0 between MTE2 and MTE3.
+        """Device memory to device memory through a tile in UB, in parts of the tile's size; with `add` the destination
+        is added to. It orders its own transfers, by event 0 between MTE2 and MTE3.
         """
         frame = _getframe(1)
         if frame is not self._frame:
@@ -153,7 +153,7 @@ class KernelCore(Sending):
         pad: float | None,
         columns: int = 1,
     ) -> "_Transfer":
-        """Check a transfer that is met for the first time at its call."""
+        """Check a transfer that its call makes for the first time."""
         site, _ = self._new(op, frame, (tile,))
         if not isinstance(tensor, Tensor):
             self.context.fail("misuse", f"{op.name}: a tensor is wanted, got {tensor!r}")
@@ -177,7 +177,7 @@ class KernelCore(Sending):
                 "dtype", f"{op.name}: {tensor!r} and {tile.describe()} differ in type", "convert with tcvt"
             )
         if op is _STORE_ADD and DTYPES[tensor.dtype].kind == "float":
-            # sums round, and so differ, in the order they come in
+            # rounded sums depend on the order of the additions
             self.context.recording.observers.add(op.name)
         pattern = self.tables.pattern(tensor.shape, tensor.strides, ITEMSIZE[tensor.dtype])
         touched = tile if pad is None else tile.whole
@@ -189,7 +189,7 @@ class KernelCore(Sending):
         return self._transfers[key]
 
     def _may_read(self, src: Tensor, runs: Runs, site: int) -> bool:
-        """Check a read of device memory; False where nothing sensible is there."""
+        """Check a read of device memory; False if the values must not be used."""
         binding = src.binding
         if binding is None or binding.task is not self.block.task:
             self._undeclared("read", src)
@@ -221,7 +221,7 @@ class KernelCore(Sending):
         return True
 
     def _mark_written(self, tensor: Tensor) -> None:
-        """The kernel writes an argument."""
+        """Record that the kernel writes an argument."""
         binding = tensor.binding
         if binding is not None and not binding.written:
             binding.written = True
@@ -265,7 +265,7 @@ class KernelCore(Sending):
     # FIFOs
 
     def tpush(self, fifo: FifoState, src: Tile) -> None:
-        """Put a tile (an AIV: its share of the rows) into the next slot; waits while all slots are full."""
+        """Put a tile (on an AIV: its share of the rows) into the next slot; waits while all slots are full."""
         frame = _getframe(1)
         if frame is not self._frame:
             self._entered(frame)
@@ -290,7 +290,7 @@ class KernelCore(Sending):
         fifo.pushed[self.lane] = number + 1
 
     def tpop(self, fifo: FifoState, dst: Tile) -> None:
-        """Take the next message (an AIV: its share of the rows) into a tile; waits until there is one."""
+        """Take the next message (on an AIV: its share of the rows) into a tile; waits until there is one."""
         frame = _getframe(1)
         if frame is not self._frame:
             self._entered(frame)
@@ -345,7 +345,7 @@ class KernelCore(Sending):
     # Operations with more than one result, or a part of an operand
 
     def tmatmul_bias(self, dst: Tile, a: Tile, b: Tile, bias: Tile) -> None:
-        """A @ b + bias, a row vector in L1."""
+        """dst = a @ b + bias, a row vector in L1."""
         self._plain(OPERATIONS["tmatmul_bias"], dst, (a, b, bias))
         if dst.data is not None:
             matmul_bias(dst.data, a.data, b.data, bias.data)
@@ -370,7 +370,7 @@ class KernelCore(Sending):
             whole[: kept.shape[0], : kept.shape[1]] = kept
 
     def tsort(self, dst: Tile, src: Tile, indices: Tile) -> None:
-        """Rows in descending order; `indices` (i32, written too) says where each element was."""
+        """Rows in descending order; `indices` (i32, also written) gives the original position of each element."""
         op = OPERATIONS["tsort"]
         FORMS["sort"][2]("tsort", dst, src, indices)
         frame = _getframe(1)

@@ -1,1 +1,3 @@
-"""Kernels and orchestrations in C++: compiled for the host, run in a process of their own, executed by the machine."""
+"""Kernels and orchestrations in C++: compiled for the host and run in a separate process; the chip model executes their
+operations.
+"""

@@ -1,4 +1,4 @@
-"""Compiles kernels for the host with the system's C++ compiler; what was compiled once is kept by its content."""
+"""Compiles kernels for the host with the system's C++ compiler, with a cache keyed by content."""
 
 import hashlib
 import json
@@ -20,13 +20,13 @@ _NAMES = ("c++", "g++", "clang++")
 # what a core's compiler defines
 _CORES = {"aic": ("-D__DAV_CUBE__", "-D__CCE_AICORE__"), "aiv": ("-D__DAV_VEC__", "-D__CCE_AICORE__"), "": ()}
 _CHIPS = {"a5": ("-DPTO_NPU_ARCH_A5",), "a2a3": ("-DPTO_NPU_ARCH_A2A3",)}
-# a function stays one of its own: read into its caller, a trap in it would be at the caller's last line (g++ 16)
+# not inlined into their only caller: a trap in it would be reported at the caller's last line (g++ 16)
 _APART = ("-fno-inline-functions-called-once",)
-# a function that ends without the value it returns, and a division by zero, end the kernel on every computer
+# a missing return value and a division by zero end the kernel on every computer
 _TRAPS = ("-fsanitize=return,integer-divide-by-zero", "-fsanitize-undefined-trap-on-error")
-# copies and fills of device memory are accesses, too: they are left as calls, which the program that runs kernels takes
+# copies and fills of device memory are accesses, too: they stay calls, which the host program intercepts
 _BLOCKS = ("memcpy", "memmove", "memset")
-# Ubuntu's compiler makes other calls of them, which check sizes, unless it is asked not to
+# Ubuntu's compiler replaces these calls by checked versions unless it is asked not to
 _PLAIN = ("-U_FORTIFY_SOURCE",)
 
 
@@ -57,11 +57,11 @@ def compiler() -> tuple[str, str]:
 
 
 def build_kernel(source: Path, core: str = "", chip: str = "a2a3", include: Sequence[Path] = ()) -> Path:
-    """The library of a kernel or an orchestration (`core` is "aic", "aiv" or empty), compiled unless it is there."""
+    """The library of a kernel or an orchestration (`core` is "aic", "aiv" or empty), compiled unless it is cached."""
     flags = [_STANDARD, "-O1", *_APART, "-g", "-w", "-fPIC", "-fsanitize=thread", "-include", "kernbench/prelude.h"]
     flags += [*_PLAIN, *_TRAPS, *(f"-fno-builtin-{name}" for name in _BLOCKS)]
     flags += [f"-I{path}" for path in (HEADERS, *include)] + [*_CORES[core], *_CHIPS.get(chip, ())]
-    # what runs it is built here, too: not while a launch's time is counted
+    # the program that runs kernels is built here, too: not while a launch is being timed
     build_host()
     return _built(source.resolve(), flags, ["-shared", *(f"-Wl,--wrap={name}" for name in _BLOCKS)], ".so")
 
@@ -93,7 +93,7 @@ def _built(source: Path, flags: list[str], link: list[str], suffix: str) -> Path
 
 
 def _kept(folder: Path, suffix: str) -> Path | None:
-    """What was compiled before, if none of the files that went into it has changed."""
+    """The cached build, if none of its source files has changed."""
     try:
         table = json.loads((folder / "table.json").read_text())
         if any(_digest(Path(name)) != digest for name, digest in table["files"].items()):
@@ -109,13 +109,13 @@ def _digest(path: Path) -> str:
 
 
 def _dependences(text: str) -> list[str]:
-    """The files of a compiler's list of what it read; a blank in a name has a backslash before it."""
+    """The files of a compiler's dependence list; blanks in names are escaped by a backslash."""
     words = text.replace("\\\n", " ").split(":", 1)[1].replace("\\ ", "\0").split()
     return [word.replace("\0", " ") for word in words]
 
 
 def _put(made: Path, target: Path) -> None:
-    """Put a file there at once, whoever else does the same."""
+    """Move a file to its final name atomically, in case other processes do the same."""
     own = target.with_name(f"{target.name}.{os.getpid()}")
     shutil.copy2(made, own)
     own.replace(target)

@@ -10,11 +10,11 @@ _TILE = Struct("<4B4iIq")
 _TENSOR = Struct("<3B5xQ5q5q")
 _NUMBER = Struct("<B7xq")
 _T, _G, _I, _F = b"TGIF"
-# a kernel's tile types, in the order of their numbers, and the memories they lie in
+# the tile types of kernels in the order of their numbers: the memory of each
 SPACES = ("UB", "L1", "L0A", "L0B", "L0C", "L1", "L1", "L0A_MX", "L0B_MX", "AIV0.UB", "AIV1.UB", "AIC.L1")
 
 
-# elements of four bits, two in a byte along a row: the number of each type, and what the machine calls it
+# types of four bits, two elements in a byte along a row: the number of each type, and its name in the operations
 FOUR_BITS = {14: "f4e2m1", 16: "f4e1m2"}
 # layouts of scales: those of the left operand, and of the right one
 MX_A_ZZ, MX_B_NN = SCALES = (4, 7)
@@ -22,7 +22,7 @@ MX_A_ZZ, MX_B_NN = SCALES = (4, 7)
 
 @dataclass(frozen=True)
 class TileWords:
-    """A tile as a kernel describes it; `site` is where it was given its address."""
+    """A tile as a kernel describes it; `site` is where it was assigned its address."""
 
     space: str
     element: int

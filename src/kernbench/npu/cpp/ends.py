@@ -1,4 +1,4 @@
-"""How a program of C++ ended that did not return, in words and at its line."""
+"""Messages for C++ programs that ended without returning, with their lines."""
 
 from pathlib import Path
 from struct import Struct
@@ -8,7 +8,7 @@ from kernbench.npu.cpp.locations import of_calls
 from kernbench.result.finding import Place
 
 __kernbench_internal__ = True
-# a number, an address, whether it is one of device memory, and the calls in the library that led there; words follow
+# signal number, address, whether it is in device memory, and return addresses in the library; a text follows
 _END = Struct("<3Q8Q")
 _TRAP = "a function ends without the value that it returns, or a number is divided by 0"
 _SIGNALS = {
@@ -26,7 +26,7 @@ _EXITED, _THROWN = 256, 257
 
 
 def crash(payload: bytes, who: str, library: Path, otherwise: Place) -> KernelError:
-    """The error of a program that ended before its time; `otherwise` is where, if its library does not say."""
+    """The error of a program that crashed; `otherwise` is its location if its library has no line information."""
     number, address, is_device, *calls = _END.unpack_from(payload)
     where = of_calls(library, calls) or otherwise
     words = payload[_END.size :].decode(errors="replace")

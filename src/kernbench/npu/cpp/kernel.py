@@ -1,4 +1,4 @@
-"""A compiled kernel as the machine runs it: called with a core and the arguments of its task, like one in Python."""
+"""A compiled kernel as the executor calls it: with a core and the arguments of its task, like one in Python."""
 
 import re
 from functools import lru_cache
@@ -34,16 +34,16 @@ _ASSIGN = re.compile(r"\b(?:T(?:ASSIGN|RESHAPE|LOAD)\s*\(\s*|TPOP\s*<[^;]*>\s*\(
 
 
 class CppKernel:
-    """A kernel of a C++ file: `library` is what it was compiled to, `source` its file."""
+    """A kernel of a C++ file: `library` is its compiled form, `source` its file."""
 
     def __init__(self, library: Path, source: Path, name: str, symbol: str = "kernel_entry"):
         self.library, self.source, self.symbol = library, source, symbol
         self.__name__ = self.__qualname__ = name
-        # a line whose flags and barriers are passed over
+        # a line whose flags and barriers are skipped
         self.left_out: tuple[str, int] | None = None
 
     def without(self, file: str, line: int) -> "CppKernel":
-        """The same kernel without the flags and barriers of a line."""
+        """The same kernel without the flags and barriers of one line."""
         made = CppKernel(self.library, self.source, self.__name__, self.symbol)
         made.left_out = (file, line)
         return made
@@ -70,7 +70,7 @@ def _raise(error: BaseException) -> None:
 
 
 def argument_words(memory: Memory, value: object) -> bytes:
-    """An argument of a kernel as it is passed: a tensor's description, or the bits of a number."""
+    """An argument of a kernel in its binary form: a tensor's description, or the bits of a number."""
     if not isinstance(value, Tensor):
         return _ARGUMENT.pack(0, number_bits(value), 0, 0, 0, 0, *([0] * 10))
     buffer, offset = value.buffer, value.offset
@@ -95,7 +95,7 @@ def number_bits(value: object) -> int:
 
 
 class Running:
-    """One call of a kernel: takes its records and has the core do what they say."""
+    """One call of a kernel: reads its records and performs them on the core."""
 
     def __init__(self, kernel: CppKernel, core: KernelCore, process: Process, arguments: tuple[object, ...]):
         self.kernel, self.core, self.process = kernel, core, process
@@ -103,7 +103,7 @@ class Running:
         self._memory = memory_of(core.context)
         self._memo = _memo(core, process)
         self._last = 0
-        # the line of the last operation, or where the kernel is if it does not come back
+        # the location of the last operation; for a kernel that hangs, its current location
         self._at = caller(str(kernel.source), first_line(kernel.source, kernel.symbol), kernel.symbol)
         self._waited = False
         process.idle = self._look
@@ -116,7 +116,7 @@ class Running:
         self.process.call(programs.RUN, CALL.pack(*head, self.kernel.symbol.encode()) + words)
 
     def serve(self) -> bool:
-        """Do what the kernel's records say until it has ended."""
+        """Perform the kernel's records until it has ended."""
         memo = self._memo
         for record in self.process.records():
             known = memo.get(record)
@@ -163,14 +163,14 @@ class Running:
         return as_given(decode(payload), self)
 
     def operand(self, value: Given) -> object:
-        """An argument of an operation; tiles become those of the core."""
+        """An argument of an operation; tiles become tiles of the core."""
         if not isinstance(value, TileWords):
             return value
         dtype = ELEMENTS[value.element]
         if not dtype:
             raise KernelError("dtype", "tiles of 16- and 64-bit integers are not known to the machine")
         shape, valid = value.shape, (min(value.valid[0], value.shape[0]), min(value.valid[1], value.shape[1]))
-        # scales lie in blocks of 32 bytes: neither their rows nor their columns have to be whole lines
+        # scales lie in blocks of 32 bytes: neither their rows nor their columns need whole lines
         is_tall = value.element == SCALE and shape[1] * ITEMSIZE[dtype] % ALIGNMENT
         layout = "col" if is_tall else value.layout
         tile = self.core.tile(value.space, shape, dtype, value.offset, valid, layout, self._tile_name(value.site))
@@ -184,7 +184,7 @@ class Running:
     # Device memory
 
     def transfer(self, tile: object, tensor: object, writes: bool) -> tuple[Tile, Tensor]:
-        """The tile and the tensor of a transfer, cut to what both have."""
+        """The tile and the tensor of a transfer, cut to their common shape."""
         if not isinstance(tile, Tile) or not isinstance(tensor, TensorWords):
             raise KernelError("misuse", "a transfer moves between a tile and a tensor")
         shape, strides = _matrix(tensor, tile)
@@ -229,7 +229,7 @@ class Running:
         return self._bound(whole, tensor, writes)
 
     def _bound(self, whole: Buffer, tensor: Tensor, writes: bool) -> Tensor:
-        """The view as part of an argument of the task; the one that may do it and covers it, if there are several."""
+        """The view as part of an argument of the task: of several one with a suitable direction that covers it."""
         own = [a for a in self._arguments if isinstance(a, Tensor) and a.buffer is whole and a.binding is not None]
         low, high = _in_bytes(tensor)
 
@@ -259,7 +259,7 @@ class Running:
         return self.view(address, ELEMENTS.index("i32"), (), (), writes)
 
     def line_at(self, address: int) -> Tensor:
-        """The element at an address, whose line of the cache is meant."""
+        """The element at an address, for operations on its cache line."""
         found = self._memory.find(address - self.process.base)
         if found is None:
             raise KernelError("out-of-bounds", f"address {address - self.process.base:#x} is in no tensor")
@@ -267,7 +267,7 @@ class Running:
         return self._bound(buffer, Tensor(buffer, at // ITEMSIZE[buffer.dtype], (), ()), False)
 
     def _elements(self, offset: int, size: int, writes: bool) -> list[Tensor]:
-        """The elements that an access of the program itself touches."""
+        """The elements touched by a load or store of the program itself."""
         found = self._memory.find(offset)
         if found is None:
             raise KernelError("out-of-bounds", f"address {offset:#x} of device memory is in no tensor")
@@ -327,12 +327,12 @@ class Running:
         return Place(*(self.process.sites.get(site) or (str(self.kernel.source), 1, self.kernel.symbol)))
 
     def _call_at(self, pc: int) -> Caller:
-        """The line of an access that the program makes itself; where it is not known, that of the last operation."""
+        """The line of a load or store that the program makes itself; if unknown, that of the last operation."""
         where = of_address(self.kernel.library, pc - 1) or self._location(self._last)
         return caller(where.file, where.line, where.function)
 
     def _look(self) -> None:
-        """The kernel has not come back for a while: keep where it is, should it be stopped."""
+        """The kernel has not reported for a while: record its current location, in case it is stopped."""
         if not self._waited:
             self._waited = True
             return
@@ -341,7 +341,7 @@ class Running:
             self._at = caller(where.file, where.line, where.function)
 
     def raise_there(self, error: BaseException) -> NoReturn:
-        """Raise an error at the line where the kernel is."""
+        """Raise an error at the current line of the kernel."""
         error.__traceback__ = None
         self._at(_raise, (error,))
         raise error
@@ -352,25 +352,25 @@ _memos: "WeakKeyDictionary[KernelCore, WeakKeyDictionary[Process, Memo]]" = Weak
 
 
 def _memo(core: KernelCore, process: Process) -> "dict[bytes, tuple[Caller, object, tuple[object, ...]]]":
-    """Records of a process that were met on a core, and what they mean there."""
+    """Decoded calls of a process on a core, by their records."""
     return _memos.setdefault(core, WeakKeyDictionary()).setdefault(process, {})
 
 
 @lru_cache(maxsize=65536)
 def _assigned(file: str, line: int) -> str:
-    """The name of the tile that a line gives its address."""
+    """The name of the tile that a line assigns its address."""
     found = _ASSIGN.search(getline(file, line))
     return found.group(1) if found is not None else ""
 
 
 def _in_bytes(tensor: Tensor) -> tuple[int, int]:
-    """The bytes of its buffer between which a view lies."""
+    """First byte and one past the last byte of a view in its buffer."""
     low, high = tensor.extent
     return low * ITEMSIZE[tensor.dtype], high * ITEMSIZE[tensor.dtype]
 
 
 def _matrix(tensor: TensorWords, tile: Tile) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides of a tensor, without axes of one element before the last two."""
+    """Shape and strides of a tensor, without axes of size 1 before the last two."""
     axes = [axis for axis in range(3) if tensor.shape[axis] != 1] + [3, 4]
     return tuple(tensor.shape[a] for a in axes), tuple(tensor.strides[a] for a in axes)
 

@@ -1,5 +1,5 @@
-"""C++ source locations: for each line a function of Python that stands at it, so that whatever is called through it
-is called from that line; and the lines of addresses in compiled code.
+"""C++ source locations: for each line a Python function whose code object is at it, so that calls made through it
+appear to come from that line; and the lines of addresses in compiled code.
 """
 
 import shutil
@@ -30,7 +30,7 @@ def caller(file: str, line: int, function: str) -> Caller:
 
 @lru_cache(maxsize=4096)
 def of_address(library: Path, address: int) -> Place | None:
-    """The line of an address of a library, by the compiler's own tools; None where there are none or they fail."""
+    """The line of an address of a library, by the compiler's own tools; None if there are none or they fail."""
     program = shutil.which("addr2line") or shutil.which("llvm-addr2line")
     if program is None:
         return None
@@ -47,18 +47,18 @@ def of_address(library: Path, address: int) -> Place | None:
 
 
 def of_calls(library: Path, addresses: Sequence[int]) -> Place | None:
-    """The innermost of some calls (0 is none) that is at a line of the user's."""
+    """The innermost of some return addresses (0 is none) that is in the user's code."""
     found = (of_address(library, address) for address in addresses if address)
     return next((where for where in found if where is not None), None)
 
 
 def _is_foreign(file: str) -> bool:
-    """Whether a file is a header of ours or of the compiler's."""
+    """Whether a file is a header of kernbench or of the compiler."""
     return Path(file).is_relative_to(HEADERS) or "/include/c++/" in file or file.startswith("/usr/")
 
 
 def first_line(source: Path, function: str) -> int:
-    """The line where a file first names a function with what it takes; 1 where it does not."""
+    """The first line of a file that names a function followed by a parameter list; 1 if there is none."""
     try:
         lines = source.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,5 +1,5 @@
-"""Addresses of device memory as compiled kernels see them: each buffer of a launch has a range of its own, with room
-between two, so that an address says which buffer it is of, or that it is of none.
+"""Addresses of device memory as compiled kernels see them: each buffer of a launch has an address range of its own,
+with gaps between them, so that an address identifies its buffer, or is in none.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ from kernbench.npu.tasks.task import Block, Context
 from kernbench.npu.tasks.tensors import Buffer, Tensor
 
 __kernbench_internal__ = True
-# room after each buffer: what is written past its end meets no other
+# gap after each buffer, so that a write past its end reaches no other
 _GAP = 1 << 20
 _ALIGNMENT = 1 << 9
 # numbers of element types in records and tensors -> names here; those without a name of their own are moved as bits
@@ -24,17 +24,17 @@ ELEMENTS = (
     "i8",
 )  # fmt: skip
 SIZES = (4, 2, 4, 2, 1, 1, 2, 8, 8, 2, 4, 1, 1, 1, 1, 1, 1)
-# powers of two by which blocks are scaled
+# type number of block scales (powers of two)
 SCALE = 13
 # 64-bit integers are pairs of i32, along an axis of their own
 WIDE = (7, 8)
-# what arrays of the host are stored as: type number, and the array that the machine takes
+# storage of host arrays that the chip has no type for: type number, and the stored type
 STORED = {"int64": (7, "i4"), "uint64": (8, "i4"), "uint32": (10, "i4"), "uint8": (5, "i1")}
 NUMBERS = {"f32": 0, "f16": 1, "i32": 2, "i8": 4, "bf16": 6, "i1": 11, "f8e4m3": 12, "f8e5m2": 15}
 
 
 class Memory:
-    """The addresses of one launch, counted from the beginning of device memory."""
+    """The addresses of one launch, relative to the beginning of device memory."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -42,11 +42,11 @@ class Memory:
         self._by_number: dict[int, int] = {}
         self._end = _GAP
         self._aliases: dict[tuple[int, str], Buffer] = {}
-        # buffers that programs know as elements which the machine has not: the number of that type
+        # type numbers of buffers that programs see as elements of a type that the chip does not have
         self.shown_as: dict[int, int] = {}
 
     def address(self, buffer: Buffer) -> int:
-        """Where a buffer begins."""
+        """The address of a buffer."""
         found = self._by_number.get(buffer.number)
         if found is None:
             found = self._by_number[buffer.number] = self._end
@@ -56,15 +56,18 @@ class Memory:
         return found
 
     def find(self, address: int) -> tuple[Buffer, int] | None:
-        """The buffer that an address belongs to, and how many bytes into it; what lies a little outside belongs to it
-        too."""
+        """The buffer that an address belongs to, and the byte offset in it; addresses slightly outside belong to it,
+        too.
+        """
         at = bisect_right(self._starts, address + _GAP // 2) - 1
         if at < 0 or address >= self._starts[at] + self._buffers[at].nbytes + _GAP // 2:
             return None
         return self._buffers[at], address - self._starts[at]
 
     def as_type(self, buffer: Buffer, dtype: str) -> Buffer | None:
-        """A buffer seen as elements of another type; None where it holds no whole number of them, or no data."""
+        """A buffer seen as elements of another type; None if it does not hold a whole number of them, or has no
+        data.
+        """
         if buffer.dtype == dtype:
             return buffer
         key = (buffer.number, dtype)
@@ -81,7 +84,7 @@ class Memory:
 
 
 class _OtherSize(Shadow):
-    """The history of a buffer for who sees it as elements of another size: kept by the buffer's own elements."""
+    """The shadow of a buffer that is accessed as elements of another size: kept by the buffer's own elements."""
 
     def __init__(self, whole: Buffer, size: int):
         super().__init__(whole, whole.shadow.context)
@@ -122,7 +125,7 @@ class _OtherSize(Shadow):
 
 
 def stored(array: Array) -> tuple[Array, int]:
-    """An array as the machine takes it, and the number of its type where programs know it as another (else 0)."""
+    """An array as it is stored, and the number of its type if programs know it as another (else 0)."""
     if array.dtype.name not in STORED:
         return array, 0
     number, kind = STORED[array.dtype.name]

@@ -1,7 +1,7 @@
-"""What each operation of a compiled kernel is on the machine: a method of the core and its arguments.
+"""Maps each operation of a compiled kernel to a method of the core and its arguments.
 
-Kernels give scratch tiles that the machine does not need; tiles whose valid part is larger than the result's are read
-only as far as the result goes.
+Scratch tiles that the core does not need are dropped; of source tiles whose valid part is larger than the result's only
+the result's part is read.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernbench.npu.cpp.kernel import Running
 
 __kernbench_internal__ = True
-# a method, its arguments, and whether the same record means the same again
+# a method, its arguments, and whether the same record always has the same meaning
 Call = tuple[Callable[..., object], tuple[object, ...], bool]
 Handler = Callable[["Running", list[object]], Call]
 MODES = ("rint", "rint", "round", "floor", "ceil", "trunc", "odd")
@@ -34,13 +34,13 @@ def _tiles(given: list[object], count: int, name: str) -> list[Tile]:
 
 
 def _as_wide(tile: Tile, valid: tuple[int, int]) -> Tile:
-    """A source as far as the result goes."""
+    """A source cut to the valid part of the result."""
     fits = tile.valid[0] >= valid[0] and tile.valid[1] >= valid[1]
     return tile.view(valid=valid) if fits and tile.valid != valid else tile
 
 
 def plain(name: str, tiles: int, method: str = "") -> Handler:
-    """An operation on tiles of one valid part; what follows them are scratch tiles."""
+    """An operation on tiles with equal valid parts; further tiles are scratch."""
 
     def handle(running: "Running", given: list[object]) -> Call:
         dst, *sources = _tiles(given, tiles, name)
@@ -61,7 +61,7 @@ def scalar(name: str) -> Handler:
 
 
 def reduced(name: str, axis: int) -> Handler:
-    """A reduction: the result has as many rows (or columns) as are valid of the source."""
+    """A reduction: the result has as many rows (or columns) as the source has valid ones."""
 
     def handle(running: "Running", given: list[object]) -> Call:
         dst, source = _tiles(given, 2, name)
@@ -170,7 +170,7 @@ def _set_value(running: "Running", given: list[object]) -> Call:
 
 
 def position(tile: Tile, element: int) -> tuple[int, int]:
-    """Row and column of an element that is counted as it lies in memory."""
+    """Row and column of an element given by its index in memory order."""
     rows, columns = tile.shape
     return divmod(element, columns) if tile.layout == "row" else divmod(element, rows)[::-1]
 
@@ -206,7 +206,7 @@ def _flag(method: str) -> Handler:
 def _barrier(running: "Running", given: list[object]) -> Call:
     pipe = _pipe(given[0])
     if pipe in PIPES and pipe == "S":
-        # the scalar unit does one thing after the other
+        # the scalar unit executes in order
         return nothing, (), True
     return running.core.pipe_barrier, (pipe,), True
 
@@ -336,7 +336,7 @@ HANDLERS: dict[str, Handler] = {
 
 
 def handler(name: str) -> Handler:
-    """What an operation is; one that the machine has not is refused."""
+    """The handler of an operation; unknown operations are refused."""
     found = HANDLERS.get(name)
     if found is None:
         known = [name for name in HANDLERS if name.lower() in OPERATIONS]
@@ -345,5 +345,5 @@ def handler(name: str) -> Handler:
 
 
 def as_given(values: "list[Given]", running: "Running") -> list[object]:
-    """Arguments, with tiles of the core for their descriptions."""
+    """Arguments, with tile descriptions replaced by tiles of the core."""
     return [running.operand(value) for value in values]

@@ -1,1 +1,1 @@
-"""Runs the blocks of submitted tasks on cores: turns, cores that are held, and looking inside one that runs."""
+"""Runs the blocks of submitted tasks on cores: scheduling, core allocation, and inspection of a running core."""

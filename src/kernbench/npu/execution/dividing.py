@@ -1,8 +1,8 @@
-"""Runs what is left of a launch in several processes, once it has taken a while (docs/adr/0084).
+"""Runs the rest of a launch in several processes, once it has taken a while (docs/adr/0084).
 
-Each process is a copy that goes on with the whole launch: it runs the orchestration to its end, but of all blocks only
-its own. The outcome counts only if no process touched what another wrote, and nothing happened that could make blocks
-depend on each other in another way. Else the process that made the copies, which has not changed, goes on alone.
+Each process is a forked copy that continues the whole launch: it runs the orchestration to its end, but only its own
+share of the blocks. The results count only if no process touched what another wrote, and nothing happened that could
+make blocks depend on each other in another way. Otherwise the parent, whose state is unchanged, continues alone.
 """
 
 import sys
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from kernbench.safety.budget import Watchdog
 
 __kernbench_internal__ = True
-# seconds of computing that a launch takes before it is divided
+# seconds of computing after which a launch is divided
 AFTER = 0.15
-# seconds that blocks have run, after which a launch is divided at once if all blocks that are known would take so many
-# more at that pace
+# after SOON seconds of running blocks, a launch is divided at once if all known blocks would take MUCH seconds more
+# at that pace
 SOON, MUCH = 0.02, 1.0
-# bytes of its arguments for each block of a task, from which on a launch is divided before the first one: blocks that
-# read so much take tens of milliseconds or more, all but one of which would wait for the first
+# bytes of arguments for each block of a task from which a launch is divided before its first block: blocks that read
+# so much take tens of milliseconds or more, and all but one would wait for the first
 LARGE = 1 << 26
 _COMPILED = "kernbench.npu.cpp.process"
 
@@ -49,7 +49,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a copy found."""
+    """The results of a copy."""
 
     part: Part
     footprint: Footprint
@@ -64,7 +64,7 @@ def _runs_compiled_kernels() -> bool:
 
 
 class Division:
-    """How the blocks of a launch are divided over `jobs` processes; with one, not at all."""
+    """How the blocks of a launch are divided over `jobs` processes; with one job they are not."""
 
     def __init__(self, context: Context, jobs: int, limits: Limits, watchdog: "Callable[[], Watchdog]"):
         self._context, self._jobs, self._limits, self._watchdog = context, jobs, limits, watchdog
@@ -74,7 +74,7 @@ class Division:
         self._is_due = self._can_fork
         self._is_large = False
         self._begun = process_time()
-        # since when blocks run, and whether it was asked how long all of them would take
+        # when blocks began to run, and whether the time of all blocks was already estimated
         self._first, self._is_asked = self._begun, False
         self._copies = Copies()
         self._outside = Outside()
@@ -82,27 +82,27 @@ class Division:
         self._first_block = 0
         self._notes: Notes | None = None
         self._answers: list[Answer] = []
-        # counts up while this process waits for its copies
+        # incremented while this process waits for its copies
         self.ticks = 0
-        # into how many processes the launch was divided, and why not where it was not
+        # into how many processes the launch was divided, or why it was not
         self.parts, self.why = 1, "it took less time" if self._can_fork else "it may use one process"
 
     @property
     def is_copy(self) -> bool:
-        """Whether this process is a copy, whose outcome is only sent."""
+        """Whether this process is a copy, which only sends its results."""
         return self._copies.number is not None
 
     @property
     def is_merged(self) -> bool:
-        """Whether other processes have run blocks, and checked them."""
+        """Whether other processes have run and checked blocks."""
         return bool(self._answers)
 
     def look(self, executor: "Executor") -> None:
-        """Between two blocks: divide the launch if that is due. It returns in the process itself and in each copy."""
+        """Between two blocks: divide the launch if it is time to. Returns in the parent and in each copy."""
         if not self._is_due or not (self._is_large or self._is_long()):
             return
         self._is_due = False
-        # more processes than blocks that can run at once would have nothing to do
+        # more processes than runnable blocks would be idle
         tasks = [task for task in self._context.tasks if not task.done]
         self._jobs = min(self._jobs, max(len(tasks), *(task.record.blocks for task in tasks)))
         self.why = self._unfit(executor) if self._jobs > 1 else "it has one block"
@@ -110,7 +110,7 @@ class Division:
             self._divide()
 
     def _is_long(self) -> bool:
-        """Whether the launch has taken a while, or is going to."""
+        """Whether the launch has taken a while, or is expected to."""
         now, run = process_time(), len(self._context.recording.block_task)
         if now - self._begun >= AFTER:
             return True
@@ -158,7 +158,7 @@ class Division:
         self.ticks += 1
 
     def _begin(self) -> None:
-        """This is a copy: whatever one process alone cannot settle ends it."""
+        """This is a copy: it ends as soon as something needs the blocks of other processes."""
         context = self._context
         context.apart = self.give_up
         context.log.on_finding = lambda finding: self.give_up()
@@ -172,7 +172,7 @@ class Division:
         self.give_up()
 
     def give_up(self) -> NoReturn:
-        """A copy ends without an answer: the launch goes on in one process."""
+        """End a copy without results: the launch continues in one process."""
         self._copies.refuse()
 
     def _unusable(self, answers: list[Answer]) -> str:
@@ -187,7 +187,7 @@ class Division:
     # Which blocks are whose
 
     def submitted(self, task: Task) -> None:
-        """A task begins: those of few blocks are run where the one before them was."""
+        """A task begins: one with few blocks is run in the same process as the task before it."""
         if self._is_due:
             self._is_large = _is_large(task)
         if self._notes is None:
@@ -198,7 +198,7 @@ class Division:
             self._outside.add(task.kernels.values())
 
     def others(self, task: Task, indices: list[int]) -> int:
-        """How many blocks come, of those with these indices, before one that is run in this process."""
+        """How many of the blocks with these indices come before the first that runs in this process."""
         if self._notes is None:
             return 0
         if not self.is_copy:
@@ -209,14 +209,14 @@ class Division:
         return next((count for count, one in enumerate(whose) if one == own), len(indices))
 
     def note(self, by_orchestrator: bool) -> None:
-        """Keep which lines, tiles and patterns were met until now."""
+        """Record the sizes of the tables of lines, tiles and patterns at this point."""
         if self._notes is not None:
             self._notes.note(len(self._context.recording.block_task), by_orchestrator)
 
     # The end
 
     def answer(self, is_fine: Callable[[], bool]) -> None:
-        """The launch is over: a copy sends what it found and ends, unless it `is_fine` is False."""
+        """The launch is over: a copy sends its results, unless `is_fine` returns False, and exits."""
         if not self.is_copy:
             return
         assert self._notes is not None
@@ -234,7 +234,7 @@ class Division:
             self.give_up()
 
     def merge(self) -> None:
-        """The launch is over in the process itself: take over what the copies recorded and wrote."""
+        """The launch is over in the parent: merge what the copies recorded and wrote."""
         if not self._answers:
             return
         assert self._notes is not None
@@ -253,7 +253,7 @@ class Division:
 
 
 def _is_large(task: Task) -> bool:
-    """Whether each of several blocks of a task has much to read, if they share what the task is given."""
+    """Whether a task has several blocks that each read much, if they share its arguments evenly."""
     buffers = {one.buffer.number: one.buffer for one in task.arguments if isinstance(one, Tensor)}
     blocks = task.record.blocks
     return blocks > 1 and sum(buffer.nbytes for buffer in buffers.values()) >= blocks * LARGE

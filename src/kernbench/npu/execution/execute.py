@@ -1,7 +1,7 @@
 """Runs submitted tasks, block by block, in an order the schedule chooses among those that dependences allow.
 
-Lanes run as coroutines: one that waits gives way to the others of its block, and a block that waits to other blocks,
-while it holds its cores.
+Lanes run as coroutines: a waiting lane yields to the others of its block, and a waiting block to other blocks while it
+keeps its cores.
 """
 
 import random
@@ -34,9 +34,9 @@ from kernbench.safety.unrun import check_ran
 __kernbench_internal__ = True
 
 
-# what a coroutine gives when a kernel has ended
+# what a coroutine yields when a kernel has ended
 _ENDED = object()
-# lines that called the one of a finding
+# most call sites that a finding lists
 _CALLERS_SHOWN = 8
 
 
@@ -50,7 +50,7 @@ class Executor:
         self._division = division
         self._schedule = schedule
         self._random = random.Random(schedule) if isinstance(schedule, int) else None
-        # cores that no block has; those of blocks that wait are theirs
+        # cores not held by a block; waiting blocks keep theirs
         self._idle: dict[int, list[KernelCore]] = {lane: [] for lane in (AIC, AIV0, AIV1)}
         self._coroutines: dict[int, Any] = {}
         self._residency = Residency(context.chip.clusters.count)
@@ -60,11 +60,11 @@ class Executor:
         self._begun: list[tuple[Task, list[int]]] = []
         self.suspended: list[Started] = []
         self._left: dict[int, int] = {}
-        # whose turn it was, from which row on
+        # (block, first row) of each turn
         self.turns: list[tuple[int, int]] = []
         self.failed = False
         self.deadlocked = False
-        # the lane that has its turn
+        # the lane whose turn it is
         self.lane = AIC
 
     @property
@@ -78,7 +78,7 @@ class Executor:
         return self.failed or self.deadlocked
 
     def run_one(self) -> bool:
-        """Go on with a block that waited, or begin a task; False if nothing can be done now."""
+        """Continue a block that waited, or begin a task; False if nothing can be done now."""
         if self.stopped:
             return False
         for started in self.suspended:
@@ -95,21 +95,21 @@ class Executor:
         return True
 
     def stand_still(self) -> None:
-        """Nothing can be done, and nobody will change that: blocks that wait do so for ever."""
+        """Nothing can run, and nothing will change that: report waiting blocks as a deadlock."""
         if self.suspended and not self.stopped:
             self._deadlock(self.suspended)
 
     def close(self) -> list[object]:
-        """End the coroutines that wait for another kernel or for another block; returns those that would not end.
+        """End suspended coroutines; returns those that would not end.
 
-        The garbage collector does not look into a suspended coroutine's stack: one that is left so holds the whole
-        launch for ever.
+        The garbage collector does not see the stack of a suspended coroutine: one that is left suspended keeps the
+        whole launch alive.
         """
         waiting = [coroutine for started in self.suspended for coroutine in started.running.values()]
         idle = [self._coroutines.get(id(core)) for cores in self._idle.values() for core in cores]
         for coroutine in (*waiting, *idle):
             if coroutine is not None and not coroutine.dead:
-                # the one that made it may be suspended itself, and must not go on
+                # the parent may be suspended itself, and must not continue
                 coroutine.parent = getcurrent()
                 coroutine.throw(GreenletExit)
         self._coroutines.clear()
@@ -141,12 +141,12 @@ class Executor:
         self._begin_blocks(task, blocks)
 
     def _begin_blocks(self, task: Task, left: list[int]) -> bool:
-        """Begin the blocks of a task that find cores; whether there was one."""
+        """Begin the blocks of a task that get cores; whether there was one."""
         lanes, is_first = task.record.lanes, len(left) == task.record.blocks
         if task.record.sync_start and is_first and self._residency.room(lanes) < len(left):
             return False
         any_begun = False
-        # where nobody waits, all cores are free
+        # if no block waits, all cores are free
         while left and not self.stopped and (not self.suspended or self._residency.room(lanes)):
             any_begun = True
             self._division.look(self)
@@ -168,7 +168,7 @@ class Executor:
         self._end(task, len(indices))
 
     def finish(self, task: Task) -> None:
-        """A task is done: those that waited only for it are ready."""
+        """A task is done: tasks that waited only for it become ready."""
         task.done = True
         for number in sorted(task.consumers):
             follower = self._context.tasks[number]
@@ -228,7 +228,7 @@ class Executor:
         return [by_fifo.get(id(a), a) for a in task.arguments]
 
     def _serve(self, *job: Any) -> None:
-        """Run kernels as they come; each coroutine has a NumPy error state of its own."""
+        """Run kernels as they come; each coroutine has its own NumPy error state."""
         with np.errstate(all="ignore"):
             while True:
                 self._run_lane(*job)
@@ -257,7 +257,7 @@ class Executor:
         self.failed = True
 
     def _advance(self, started: Started) -> None:
-        """Run the lanes of a block, each until it waits or ends, until all have ended or none can go on."""
+        """Run the lanes of a block in turns, until all have ended or none can continue."""
         context, block = self._context, started.block
         context.running, self._hub = block, getcurrent()
         self.turns.append((block.number, len(context.recording.rows)))
@@ -280,7 +280,7 @@ class Executor:
             self._end(block.task)
 
     def _suspend(self, started: Started) -> None:
-        """The block waits for others and holds its cores; where only its own lanes could help, it is a deadlock."""
+        """The block waits for others and keeps its cores; if only its own lanes could wake it, that is a deadlock."""
         if started.is_local:
             self._deadlock([started])
             return
@@ -290,7 +290,7 @@ class Executor:
         self.suspended.append(started)
 
     def _drop(self, started: Started) -> None:
-        """The block is over: its cores are for others."""
+        """The block is over: release its cores."""
         for coroutine in started.running.values():
             coroutine.throw(GreenletExit)
         self._residency.give_back(started.held)
@@ -300,7 +300,7 @@ class Executor:
             self._idle[lane].append(core)
 
     def _end(self, task: Task, count: int = 1) -> None:
-        """So many blocks of a task have ended."""
+        """`count` blocks of a task have ended."""
         self._left[task.number] -= count
         if not self._left[task.number]:
             self._flags_left(task)
@@ -317,7 +317,7 @@ class Executor:
         explain: Callable[[], str] | None,
         is_local: bool,
     ) -> None:
-        """A lane gives way until it can go on."""
+        """Yield until the lane can continue."""
         callers = self._context.sites.callers_here()
         while not can_go():
             started.waits[lane] = Waiting(fifo, verb, can_go, where, callers, explain, is_local)
@@ -364,7 +364,7 @@ class Executor:
 
 
 def kernel_place(error: BaseException) -> Place | None:
-    """The innermost line of a traceback that is the user's: neither ours nor in a library."""
+    """The innermost line of a traceback in the user's code: neither in kernbench nor in a library."""
     places = _own_places(error)
     return places[-1] if places else None
 
@@ -372,7 +372,7 @@ def kernel_place(error: BaseException) -> Place | None:
 def callers(error: BaseException) -> tuple[Other, ...]:
     """The kernel's lines that called the function of `kernel_place`, innermost first: which call of a helper it was."""
     found = [Other("called from", place) for place in reversed(_own_places(error)[:-1])]
-    # of a function that calls itself the lines are the same again and again
+    # a recursive function repeats its lines
     return tuple(dict.fromkeys(found))[:_CALLERS_SHOWN]
 
 
@@ -391,7 +391,7 @@ def _is_ours(module: str) -> bool:
 
 
 def _diagnosis(error: BaseException, kernel: Callable[..., object]) -> tuple[str, str, str]:
-    """What an operation refused, a name that no operation has, or a mistake of the kernel's own."""
+    """Kind, message and hint: an operation's refusal, an unknown name, or an error of the kernel's own code."""
     if (refusal := explained(error)) is not None:
         return refusal
     if isinstance(error, AttributeError) and isinstance(error.obj, KernelCore) and error.name:
@@ -402,6 +402,6 @@ def _diagnosis(error: BaseException, kernel: Callable[..., object]) -> tuple[str
 
 
 def bound(context: Context, task: Task, tensor: Tensor, direction: str, position: int) -> Tensor:
-    """A tensor as a kernel gets it."""
+    """A tensor as the kernel receives it."""
     binding = Binding(context, task, direction, position, tensor.name)
     return Tensor(tensor.buffer, tensor.offset, tensor.shape, tensor.strides, binding)

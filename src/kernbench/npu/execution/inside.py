@@ -1,4 +1,4 @@
-"""Looking inside a core: which program runs, and what its tiles, tensors and memories hold."""
+"""Inspecting a running core in a debugger: its program, tiles, tensors and memories."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,7 +15,7 @@ __kernbench_internal__ = True
 
 
 def stopping(context: Context, executor: Executor, stop: Stopper | None) -> AbstractContextManager[None]:
-    """While a launch runs: whoever wants to stop it watches."""
+    """Install the debugger's stopper while a launch runs."""
     if stop is None:
         return nullcontext()
     context.log.on_finding = stop.found
@@ -23,7 +23,7 @@ def stopping(context: Context, executor: Executor, stop: Stopper | None) -> Abst
 
 
 def running(context: Context, lane: int) -> str:
-    """The task, block and core that have their turn."""
+    """The task, block and core that are running."""
     block = context.running
     if block is None:
         return "the orchestration"
@@ -31,7 +31,7 @@ def running(context: Context, lane: int) -> str:
 
 
 def shown(value: object) -> Any:
-    """Tiles and tensors as arrays; a core as all tiles that lie in its memories."""
+    """Tiles and tensors as arrays; a core as all tiles in its memories."""
     if isinstance(value, Tile):
         return value.data, f"{value.dtype} at {value.space} {value.offset:#x}"
     if isinstance(value, Tensor):
@@ -43,6 +43,6 @@ def shown(value: object) -> Any:
 
 
 def _placed(core: Core) -> list[Tile]:
-    """The tiles that were placed, without other views of the same bytes."""
+    """The tiles that were created, without other views of the same bytes."""
     tiles = {tile.number: tile for tile in core.tile_cache.values() if tile.root == tile.number}
     return list(tiles.values())

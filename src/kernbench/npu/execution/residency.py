@@ -1,4 +1,4 @@
-"""Which cores are held by blocks that wait: a block needs its cores before it can begin, and holds them to its end."""
+"""Which cores are held by waiting blocks: a block needs all its cores to begin, and holds them until it ends."""
 
 from kernbench.npu.isa.units import AIC, AIV0, AIV1
 
@@ -18,7 +18,7 @@ class Residency:
         return sum(free.issuperset(lanes) for free in self._free)
 
     def take(self, lanes: tuple[int, ...]) -> Cores:
-        """Cores for one block; there must be room. One vector lane takes either AIV."""
+        """Cores for one block, which must be free. One vector lane takes either AIV."""
         single = lanes in ((AIV0,), (AIV1,))
         for cluster, free in enumerate(self._free):
             wanted = (free & {AIV0, AIV1} and {min(free & {AIV0, AIV1})}) if single else set(lanes)

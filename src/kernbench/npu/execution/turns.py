@@ -1,4 +1,4 @@
-"""A block that has begun: its cores, the coroutines of its lanes, and what those that cannot go on wait for."""
+"""A block that has begun: its cores, the coroutines of its lanes, and what its waiting lanes wait for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ _SHOWN = 8
 
 @dataclass
 class Waiting:
-    """A lane that cannot go on: on which FIFO, to do what, until when, where, and from where that was called.
+    """A waiting lane: on which FIFO, for which operation, for which condition, where, and the calls that led there.
 
-    Where it is no FIFO, `explain` says why it cannot. One that only lanes of its block can end is local.
+    Without a FIFO, `explain` gives the reason of the wait. A wait is local if only lanes of its block can end it.
     """
 
     fifo: FifoState | None
@@ -52,13 +52,13 @@ class Started:
     block: Block
     cores: dict[int, KernelCore]
     running: dict[int, Any] = field(default_factory=dict)
-    # what the coroutine of a lane that has not had its turn yet is to run
+    # what the coroutines of lanes that have not started yet are to run
     jobs: dict[int, tuple[object, ...]] = field(default_factory=dict)
     waits: dict[int, Waiting] = field(default_factory=dict)
     held: Cores = ()
 
     def able(self) -> list[int]:
-        """The lanes that can go on."""
+        """The lanes that can continue."""
         return [lane for lane in self.running if lane not in self.waits or self.waits[lane].can_go()]
 
     @property
@@ -78,7 +78,7 @@ class Started:
 
 
 def deadlock(blocks: list[Started], unstarted: str = "") -> Finding:
-    """The finding about blocks that all wait."""
+    """The finding for blocks that all wait."""
     lines = [line for started in blocks[:_SHOWN] for line in started.lines()]
     if len(blocks) > _SHOWN:
         lines.append(f"and {len(blocks) - _SHOWN} more blocks")

@@ -1,5 +1,5 @@
 """Folders of npu kernels as benches (`kernbench run --kernels`).
 
-The front of a target may see what commands see (benches, reports, the console); nothing imports it: the registry names
-its modules.
+The front of a target may import what commands import (benches, reports, the console); nothing imports it: the registry
+names its modules.
 """

@@ -20,7 +20,7 @@ from kernbench.npu.isa.model import ChipModel
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 
-# what a platform runs on; the reference's names for its simulators are known too
+# machine files by platform; the reference's names of its simulators are accepted, too
 DEFAULT_MACHINE = "a2a3"
 PLATFORMS = {"sim": "a2a3", "a2a3sim": "a2a3", "a5sim": "a5"}
 _HARDWARE = ("a2a3", "a5")
@@ -28,14 +28,14 @@ _HARDWARE = ("a2a3", "a5")
 
 @dataclass(frozen=True)
 class Parameters:
-    """Which case, on which chip."""
+    """The case, and the chip."""
 
     case: str = param("", "a case of the golden file")
     chip: str = param(DEFAULT_MACHINE, "bundled chip or TOML path")
 
 
 def platform_machine(platform: str) -> str:
-    """The chip that a platform's name stands for."""
+    """The chip file of a platform."""
     if platform in _HARDWARE:
         raise BenchError(f"platform {platform} is the chip itself, which cannot be reached from here: {platform}sim")
     if platform not in PLATFORMS:
@@ -75,13 +75,13 @@ class _Runner:
         return importable(self.folder.path, self.golden_file.path.parent)
 
     def inputs(self, p: Parameters, rng: np.random.Generator | ShapesOnly) -> Data:
-        """What the golden file generates for the case."""
+        """The inputs that the golden file generates for the case."""
         seed = 0 if isinstance(rng, ShapesOnly) else int(rng.integers(2**32))
         with self._importable():
             return self.golden_file.inputs(p.case, seed)
 
     def golden(self, p: Parameters, x: Mapping[str, Array | float]) -> dict[str, Expected]:
-        """The outputs as the golden file computes them, within its tolerance."""
+        """The outputs as the golden file computes them, with its tolerance."""
         with self._importable():
             expected = self.golden_file.expected(p.case, x)
         return {
@@ -90,7 +90,7 @@ class _Runner:
         }
 
     def host(self, p: Parameters, chip: Any) -> object:
-        """The chip, as the folder configures it."""
+        """The chip with the settings of the folder."""
         # greenlet is needed to launch, not to look at a folder
         from kernbench import npu
 
@@ -103,7 +103,7 @@ class _Runner:
         return npu.Chip(chip.override(self.folder.changes), kernels=kernels)
 
     def launch(self, p: Parameters, x: Mapping[str, object], *, torch: Any) -> Run:
-        """The orchestration on the inputs; outputs are called as the golden file calls them."""
+        """The orchestration on the inputs; outputs have the names of the golden file."""
         outputs = self.golden_file.outputs(x)
         given = {name: as_array(v) if hasattr(v, "shape") else v for name, v in x.items()}
         folder = self.folder.built(_family(torch.machine), list(given))
@@ -121,5 +121,5 @@ class _Runner:
 
 
 def _family(chip: ChipModel) -> str:
-    """Which of the two kinds of chip it is, for sources that ask when they are compiled."""
+    """The family of the chip, a2a3 or a5, for sources that are compiled differently for each."""
     return "a5" if chip.isa.cross_core == "single" else "a2a3"

@@ -1,12 +1,12 @@
 """A folder of npu kernels with their orchestration, and a golden file of its own, as one bench.
 
-The folder may say in kernel_config.py what is what; sources are Python, or C++ (.cpp), which is compiled for the chip:
+kernel_config.py of the folder may list its parts; sources are Python, or C++ (.cpp), which is compiled for the chip:
 
 ORCHESTRATION = {"source": "orchestration/attention.py", "function_name": "orchestrate"}
 KERNELS = [{"func_id": 0, "name": "qk", "source": "aic/qk.py", "core_type": "aic"}]    # rt.submit(aic=0, ...)
 RUNTIME_CONFIG = {"block_dim": 24, "aicpu_thread_num": 4}
 
-Without it the one file that defines `orchestrate` is the orchestration, and imports its kernels itself.
+Without it the only file that defines `orchestrate` is the orchestration, and imports its kernels itself.
 """
 
 import ast
@@ -33,18 +33,18 @@ SOURCES = "sources are Python functions over a core, or C++ files (.cpp) as the 
 
 
 class CppSource:
-    """A kernel (`core` is "aic" or "aiv") or an orchestration in C++, which is compiled once its chip is known."""
+    """A kernel (`core` is "aic" or "aiv") or an orchestration in C++, compiled once its chip is known."""
 
     def __init__(self, file: Path, core: str, name: str, symbol: str):
         self.file, self.core, self.symbol = file, core, symbol
         self.__name__ = name
 
     def __call__(self, *_: object) -> NoReturn:
-        """Refuse: it has to be built."""
+        """Refuse: it has not been compiled."""
         raise BenchError(f"{self.file} was not compiled")
 
     def built(self, chip: str, names: Sequence[str] = ()) -> Callable[..., object]:
-        """What runs on "a2a3" or "a5"; `names` are those of an orchestration's arguments."""
+        """The callable for "a2a3" or "a5"; `names` are those of an orchestration's arguments."""
         # greenlet is needed to launch, not to look at a folder
         from kernbench.npu.cpp.compiler import build_kernel
         from kernbench.npu.cpp.kernel import CppKernel
@@ -58,7 +58,7 @@ class CppSource:
 
 @dataclass(frozen=True)
 class KernelFolder:
-    """An orchestration, the kernels it submits by number, and what the folder asks of the chip."""
+    """An orchestration, the kernels it submits by number, and the folder's settings of the chip."""
 
     path: Path
     orchestrate: Callable[..., object]
@@ -66,7 +66,7 @@ class KernelFolder:
     changes: Mapping[str, object] = field(default_factory=dict)
 
     def built(self, chip: str, names: Sequence[str] = ()) -> "KernelFolder":
-        """The folder with what is C++ compiled for a chip ("a2a3" or "a5") and inputs of these names."""
+        """The folder with its C++ sources compiled for a chip ("a2a3" or "a5") and inputs of these names."""
         orchestrate = self.orchestrate
         if isinstance(orchestrate, CppSource):
             orchestrate = orchestrate.built(chip, names)
@@ -74,8 +74,8 @@ class KernelFolder:
         return replace(self, orchestrate=orchestrate, kernels=kernels)
 
     def arguments(self, given: Mapping[str, object], case: Mapping[str, object]) -> dict[str, object]:
-        """What the orchestration is called with: inputs by name if it has all their names, else in order; what is then
-        missing comes from the case. One in C++ takes the inputs in their order.
+        """The arguments of the orchestration: inputs by name if it has all their names, else in order; missing ones
+        come from the case. One in C++ takes the inputs in their order.
         """
         wanted = self._parameters()
         names = [p.name for p in wanted]
@@ -109,7 +109,7 @@ class KernelFolder:
 
 
 def load_kernel_folder(path: Path) -> KernelFolder:
-    """Read a folder of kernels; call it, and what it gives, inside `importable(path)`."""
+    """Read a folder of kernels; call it, and what it returns, inside `importable(path)`."""
     if not path.is_dir():
         raise BenchError(f"{path} is no folder: a folder of kernels is wanted, with its orchestration")
     if not (path / CONFIG).is_file():
@@ -129,7 +129,7 @@ def load_kernel_folder(path: Path) -> KernelFolder:
 
 
 def _find_orchestration(path: Path) -> Path:
-    """The one file that defines `orchestrate`."""
+    """The only file that defines `orchestrate`."""
     files = sorted(f for f in path.rglob("*.py") if f.name != CONFIG)
     found = [f for f in files if _defines(f, ORCHESTRATE)]
     if len(found) != 1:

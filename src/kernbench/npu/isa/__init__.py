@@ -1,1 +1,1 @@
-"""What a chip is and can do: its description, its lanes, pipes and memories, and the table of tile operations."""
+"""The hardware model of a chip: its description, its lanes, pipes and memories, and the table of tile operations."""

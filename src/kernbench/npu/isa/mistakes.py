@@ -1,4 +1,4 @@
-"""What went wrong, in the words of a finding: errors that operations raise, whether or not the kernel catches them."""
+"""Errors that operations raise, as findings, whether or not the kernel catches them."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -10,7 +10,7 @@ from kernbench.common.errors import KernbenchError, KernelError
 from kernbench.npu.isa.operations import OPERATIONS, Operation, call_of
 
 __kernbench_internal__ = True
-# what operations raise for what they are given: what tiles, tensors and FIFOs have is looked for in vain in others
+# what operations raise for wrong arguments: an AttributeError if an operand lacks what tiles, tensors or FIFOs have
 MISTAKES = (KernbenchError, AttributeError)
 _LOOKED_FOR = ("number", "shape", "record", "buffer", "offset", "strides", "valid", "space")
 P = ParamSpec("P")
@@ -37,14 +37,14 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _operation(frame: FrameType) -> str:
-    """How the operation is called whose method runs in a frame; empty if it is no operation."""
+    """The name of the operation whose method runs in a frame; empty if it is no operation."""
     op = frame.f_locals.get("op") or OPERATIONS.get(frame.f_code.co_name)
     internal = "__kernbench_internal__" in frame.f_globals
     return call_of(op) if internal and isinstance(op, Operation) else ""
 
 
 def refusing(method: Callable[P, R]) -> Callable[P, R]:
-    """A method of something with a `context`: what it refuses is noted, should the program catch it."""
+    """Wrap a method of an object with a `context`: its errors are recorded, in case the program catches them."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

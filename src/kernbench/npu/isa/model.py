@@ -66,7 +66,7 @@ class Spaces(Table):
 
 @dataclass(frozen=True)
 class Isa(Table):
-    """Where the instructions of chips differ."""
+    """Differences between the instructions of chips."""
 
     cross_core: Annotated[str, Choice("", SHAPE, "flags between cores of a cluster", ("broadcast", "single"))]
     concat: Annotated[str, Choice("", SHAPE, "columns of the result of tconcat", ("room", "exact"))]
@@ -90,7 +90,7 @@ class MacRates(Table):
 
 @dataclass(frozen=True)
 class Cube(Table):
-    """The cube of an AIC: blocks of 16 x 16 results, each step as deep as its MACs per cycle allow."""
+    """The cube of an AIC: blocks of 16 x 16 results; the depth of each step follows from its MACs per cycle."""
 
     side: Annotated[int, Count("elements", RATE, "rows and columns of one block of results", 1, 1024)]
     macs: MacRates
@@ -106,7 +106,7 @@ class Vector(Table):
 
 @dataclass(frozen=True)
 class Paths(Table):
-    """Bandwidth of each way bytes move, for one core."""
+    """Bandwidth of each path between memories, for one core."""
 
     gm_ub: Annotated[float, bandwidth("device memory to UB")]
     gm_l1: Annotated[float, bandwidth("device memory to L1")]
@@ -118,7 +118,7 @@ class Paths(Table):
     l1_l0b: Annotated[float, bandwidth("L1 to L0B")]
 
     def transfer_ps(self, path: str, nbytes: int) -> int:
-        """Time `nbytes` take on a path, rounded up to a whole picosecond."""
+        """Time of moving `nbytes` on a path, rounded up to a whole picosecond."""
         rate = whole(float(getattr(self, path)), GIGA)
         return ceil(Fraction(nbytes * PS_PER_SECOND, rate))
 
@@ -132,7 +132,7 @@ class Memory(Table):
 
     @property
     def bytes_per_ps(self) -> float:
-        """Bandwidth as the timing engine takes it."""
+        """Bandwidth in the unit of the timing engine."""
         return whole(self.bandwidth, GIGA) / PS_PER_SECOND
 
     @property
@@ -206,16 +206,16 @@ def bundled() -> list[str]:
 
 
 def load(chip: "str | os.PathLike[str] | ChipModel") -> ChipModel:
-    """The chip meant by a bundled name, a path to a TOML file, or a `ChipModel`, which is returned as it is.
+    """The chip of a bundled name, a path to a TOML file, or a `ChipModel`, which is returned as it is.
 
-    A file may say `extends = "a2a3"` (or a path beside it) and give only the keys that differ. Its name is then that of
-    the file unless it gives one.
+    A file may say `extends = "a2a3"` (or a path relative to it) and give only the keys that differ. Its name is then
+    that of the file unless it gives one.
     """
     return _LIBRARY.load(chip)
 
 
 def is_chip(chip: str | os.PathLike[str]) -> bool:
-    """Whether a name or file is that of an npu chip, and of no other machine; a file that cannot be read is none."""
+    """Whether a name or file describes an npu chip and no other machine; unreadable files do not."""
     try:
         return _LIBRARY.kind_of(chip) == KIND
     except MachineError:

@@ -1,4 +1,4 @@
-"""What tile operations compute, on the valid parts of tiles: narrow floats compute in f32 and round once."""
+"""The arithmetic of tile operations, on the valid parts of tiles: narrow floats compute in f32 and round once."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ def ufunc(function: Callable[..., Array]) -> Function:
 
 
 def _fitting(value: float, dtype: np.dtype[np.generic]) -> np.generic:
-    """A number as tiles of a type take it: f32 for floats, exact for integers."""
+    """A number converted as tiles of a type take it: f32 for floats, exact for integers."""
     try:
         return np.float32(value) if dtype.kind not in _INTEGERS else dtype.type(value)
     except (ValueError, TypeError, OverflowError):
@@ -100,7 +100,7 @@ def iota(target: Array, first: float) -> None:
 
 
 def broadcast(target: Array, source: Array) -> None:
-    """A row or column vector to all rows or columns."""
+    """Broadcast a row or column vector to all rows or columns."""
     target[...] = source
 
 
@@ -110,7 +110,7 @@ def transpose(target: Array, source: Array) -> None:
 
 
 def gather(target: Array, source: Array, indices: Array) -> None:
-    """Each element of `target` from its row of `source`, at the index given for it."""
+    """target[i, j] = source[i, indices[i, j]]."""
     outside = indices[(indices < 0) | (indices >= source.shape[1])]
     if outside.size:
         raise KernelError(
@@ -123,7 +123,7 @@ def gather(target: Array, source: Array, indices: Array) -> None:
 
 
 def sort(target: Array, source: Array, indices: Array) -> None:
-    """Rows in descending order; `indices` says where each element was. Equal ones keep their order."""
+    """Sort rows in descending order; `indices` gives each element's original position. The sort is stable."""
     order = np.argsort(-_wide(source).astype(np.float64), axis=1, kind="stable")
     target[...] = np.take_along_axis(source, order, axis=1)
     indices[...] = order
@@ -179,13 +179,13 @@ def convert(target: Array, source: Array, mode: str) -> None:
 
 
 def _narrow(wide: Array, narrow: np.dtype[np.generic], mode: str) -> Array:
-    """f32 to a narrower float, not to nearest even: of the neighbours on both sides, the one that `mode` wants."""
+    """f32 to a narrower float with a rounding other than to nearest even: one of the two neighbours, by `mode`."""
     near = cast(wide, dtype_name(narrow))
     back = near.astype(F32)
     unsigned = {1: np.uint8, 2: np.uint16}[narrow.itemsize]
     bits = near.view(unsigned).astype(np.int32)
     exact = (back == wide) | ~np.isfinite(wide)
-    # one step of the bits is one step away from zero
+    # one step of the bits is one step in magnitude
     toward = np.where(np.abs(back) > np.abs(wide), bits - 1, bits)
     away = np.where(np.abs(back) > np.abs(wide), bits, bits + 1)
     grows = {

@@ -1,6 +1,6 @@
-"""The tile operations: one row each, with its pipe, the forms of its operands, what it computes and what it costs.
+"""The table of tile operations: one row each, with its pipe, its operand form, its function and its cost.
 
-`form` says how the operands fit together (see FORMS); `cost` what its time is counted by: bytes at the vector unit's
+`form` says how the operands fit together (see FORMS); `cost` the unit of its time: bytes at the vector unit's
 simple or special rate, MACs, or bytes over a path.
 """
 
@@ -19,7 +19,7 @@ SIMPLE, SPECIAL, MACS, MOVE, NO_COST = "simple", "special", "macs", "move", "non
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation. `pipe` is empty where the memories involved decide it."""
+    """One operation. `pipe` is empty if it depends on the memories of the operands."""
 
     name: str
     code: int
@@ -185,7 +185,7 @@ NAMES = list(OPERATIONS)
 TABLE = list(OPERATIONS.values())
 
 
-# how the checker and the timing pass treat an operation
+# operation classes of the checker and the timing pass
 PLAIN, LOAD, STORE, PUSH, POP, SET, WAIT, BARRIER, SCALAR, POST, AWAIT = range(11)
 CLASS_OF_FORM = {
     "clean": STORE,
@@ -205,7 +205,7 @@ CLASS_OF_FORM = {
 CLASSES = np.array([CLASS_OF_FORM.get(op.form, PLAIN) for op in TABLE], np.int8)
 
 
-# how an operation is called, by its name or its form
+# call syntax of an operation, by its name or its form
 _CALLS = {
     "same1": "dst, a",
     "same2": "dst, a, b",
@@ -267,7 +267,7 @@ _PIPE_GIVEN = ("set", "wait", "barrier", "post", "await")
 
 
 def call_of(op: Operation) -> str:
-    """How an operation is written, as `tadd(dst, a, b)`."""
+    """The call syntax of an operation, such as `tadd(dst, a, b)`."""
     return f"{op.name}({_CALLS.get(op.name) or _CALLS[op.form]})"
 
 

@@ -1,4 +1,4 @@
-"""Lanes, pipes and memories of a cluster, and which pipe moves data from where to where."""
+"""Lanes, pipes and memories of a cluster, and the pipe that moves data between each pair of memories."""
 
 from kernbench.npu.isa.model import Spaces
 
@@ -15,18 +15,18 @@ PER_LANE = len(PIPES)
 THREADS = PER_LANE * len(LANES)
 
 GM, UB, L1, L0A, L0B, L0C = "GM", "UB", "L1", "L0A", "L0B", "L0C"
-# where the cube's scales lie, on chips that have them
+# memories of the scales of the left and right operand, on chips that have them
 L0A_MX, L0B_MX = "L0A_MX", "L0B_MX"
 SPACES_OF = {AIC: (L1, L0A, L0B, L0C, L0A_MX, L0B_MX), AIV0: (UB,), AIV1: (UB,)}
 ALIGNMENT = 32
-# memories of other cores of the cluster that a core can write to, on chips whose flags reach one core: whose, and which
+# memories of other cores of the cluster that a core can write, on chips with intra-block flags: lane and memory
 REACHED: dict[int, dict[str, tuple[int, str]]] = {
     AIC: {"AIV0.UB": (AIV0, UB), "AIV1.UB": (AIV1, UB)},
     AIV0: {"AIC.L1": (AIC, L1)},
     AIV1: {"AIC.L1": (AIC, L1)},
 }
 
-# from, to: the pipe that moves, and the chip's path
+# (from, to): the pipe that moves, and the chip's path
 MOVES: dict[tuple[str, str], tuple[str, str]] = {
     (GM, UB): (MTE2, "gm_ub"),
     (GM, L1): (MTE2, "gm_l1"),
@@ -39,12 +39,12 @@ MOVES: dict[tuple[str, str], tuple[str, str]] = {
     (L1, L0A_MX): (MTE1, "l1_l0a"),
     (L1, L0B_MX): (MTE1, "l1_l0b"),
 }
-# the same into a memory of another core; what their paths do is not published: taken as those of the pipe's others
+# moves into a memory of another core; their paths are not published: assumed equal to the pipe's other paths
 SENDS: dict[tuple[str, str], tuple[str, str]] = {(L0C, UB): (FIX, "l0c_l1"), (UB, L1): (MTE3, "ub_gm")}
 
 
 def memory_of(space: str) -> str:
-    """The memory that a core's name of it stands for: `AIV0.UB` is a UB."""
+    """The memory behind a core's name of it: `AIV0.UB` is a UB."""
     return space.rpartition(".")[2]
 
 

@@ -1,1 +1,1 @@
-"""What happens before what, among pipes and among blocks, and the findings that follow where nothing does."""
+"""Happens-before among pipes and among blocks, and the findings on accesses that it does not order."""

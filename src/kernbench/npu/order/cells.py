@@ -1,4 +1,4 @@
-"""Cells: the pieces into which the edges of all tiles cut each memory of a cluster. Every tile is made of whole cells.
+"""Cells: the pieces into which the edges of all tiles cut each memory of a cluster. Every tile consists of whole cells.
 
 A tile whose valid part is narrower than its lines touches a piece of each line; one without gaps is one piece.
 """
@@ -19,7 +19,7 @@ Pieces = tuple[Array, Array]
 
 
 def lay_out(tiles: list[TileShape], sizes: dict[str, int], nesting: Collection[int] = ()) -> tuple[Tiles, int]:
-    """What `stretches.check` needs of tiles, and how many cells there are."""
+    """The tiles as input of `stretches.check`, and the number of cells."""
     pieces = [_pieces(tile, sizes) for tile in tiles]
     edges = {memory: _edges(memory, tiles, pieces) for memory in _MEMORIES}
     cells = [_cells(edges[memory_of(tile.space)], *piece) for tile, piece in zip(tiles, pieces, strict=True)]
@@ -41,7 +41,7 @@ def _pieces(tile: TileShape, sizes: dict[str, int]) -> Pieces:
     valid_lines, valid_columns = tile.valid if tile.layout == ROW else tile.valid[::-1]
     inside = tile.offset >= 0 and tile.offset + lines * columns * size <= sizes[memory_of(tile.space)]
     if not inside or not valid_lines or not valid_columns:
-        # one that lies outside was reported when it was placed
+        # a tile outside its memory was reported when it was created
         return np.empty(0, np.int64), np.empty(0, np.int64)
     if valid_columns == columns:
         return np.array([tile.offset]), np.array([tile.offset + valid_lines * columns * size])
@@ -63,8 +63,9 @@ def _cells(edges: Array, first: Array, last: Array) -> Array:
 
 
 def _bases(counts: dict[str, int]) -> tuple[Array, Array, int]:
-    """Where the cells of each memory begin as each lane names it, all of them end to end; whose they are; and how many
-    there are."""
+    """For each memory of each lane the index of its first cell in one array of all cells, and its owner; and the number
+    of cells.
+    """
     bases, at = np.zeros((len(LANES), len(_SPACES)), np.int64), 0
     owners = np.repeat(np.arange(len(LANES), dtype=np.int64)[:, None], len(_SPACES), axis=1)
     for lane, spaces in SPACES_OF.items():

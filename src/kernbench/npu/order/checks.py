@@ -1,4 +1,4 @@
-"""From recorded rows to findings: runs the compiled check over pipes and reports what it found."""
+"""From recorded rows to findings: runs the compiled check over pipes and reports its violations."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,9 +27,9 @@ NOTHING = np.empty(0, np.uint64)
 
 
 def check_order(context: Context, buffers: int, ended: bool) -> bool:
-    """Check all rows that were recorded; False if a pipe would have waited for ever.
+    """Check all rows that were recorded; False if a pipe would wait for ever.
 
-    With `ended` False the last block stopped half-way: flags that were left behind say nothing there.
+    With `ended` False the last block stopped half-way: its remaining flags are not reported.
     """
     recording = context.recording
     if not recording.count:
@@ -39,7 +39,7 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
     if not ended:
         found = found[~(np.isin(found[:, 0], _AT_THE_END) & (found[:, 1] >= recording.block_first[-1]))]
     folded = _folded(rows["site"], found, _alike(recording))
-    # a wait that nothing ends orders nothing, so it comes before the races that follow from it
+    # a wait that never ends is reported before the races that follow from it
     for key, (violation, count) in sorted(folded.items(), key=lambda item: item[1][0][0] not in _CANNOT_RUN):
         finding = _FINDINGS[violation[0]](context, rows, *violation[1:])
         if finding is not None:
@@ -51,7 +51,7 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
 def inspect(
     recording: NpuRecording, chip: ChipModel, buffers: int, identity: Array = NOTHING, posts: clocks.Posts | None = None
 ) -> tuple[Array, int]:
-    """Violations among the rows, and the digest of their order where `identity` has a number for each row."""
+    """Violations among the rows, and the digest of their order if `identity` has a number for each row."""
     rows = recording.array()
     return stretches.check(
         recording.firsts(),
@@ -68,7 +68,9 @@ def inspect(
 
 
 def posts_table(recording: NpuRecording, watched: list[int] | None = None) -> clocks.Posts:
-    """What `stretches.check` needs of posts and waits between cores; it gives the clocks of `watched` rows."""
+    """The posts and waits between cores as input of `stretches.check`; it returns the clocks of `watched` rows in
+    it.
+    """
     rows = recording.array()
     op = rows["op"]
     count = int((CLASSES[op] == POST).sum())
@@ -82,7 +84,9 @@ def posts_table(recording: NpuRecording, watched: list[int] | None = None) -> cl
 
 
 def _alike(recording: NpuRecording) -> list[int]:
-    """For each tile the first of its name and offset: the ragged last one of a loop differs only in what is valid."""
+    """For each tile the first with its name and offset: the last iteration of a loop may use it with another valid
+    part.
+    """
     first: dict[tuple[object, ...], int] = {}
     named = zip(recording.tables.tile_names, recording.tables.tiles, strict=True)
     keys = [(name, t.space, t.offset, t.shape, t.dtype, t.layout) for name, t in named]
@@ -90,13 +94,13 @@ def _alike(recording: NpuRecording) -> list[int]:
 
 
 def _folded(sites: Array, found: Array, alike: list[int]) -> dict[tuple[int, ...], tuple[list[int], int]]:
-    """The first violation of each kind at a pair of lines and tile, and how many there are; few are in full."""
+    """The first violations of each kind at a pair of lines and tile, and their number; only few are kept in full."""
     folded: dict[tuple[int, ...], tuple[list[int], int]] = {}
     for violation in found.tolist():
         kind, row, other, tile = violation
         subject = (alike[tile] if kind in _OF_TILES else tile) * len(_FINDINGS) + kind
         key: tuple[int, ...] = (int(sites[row]), int(sites[other]) if other >= 0 else -1, subject)
-        # accesses to device memory are distinguished by the elements they touch, so none stands for another
+        # accesses to device memory differ in their elements, so they are not folded
         key = (*key, row, other) if kind == happens_before.GM_RACE else key
         first, count = folded.get(key, (violation, 0))
         folded[key] = (first, count + 1)
@@ -140,7 +144,7 @@ def _location(context: Context, rows: Array, row: int) -> Place:
 
 
 def _calls(context: Context, rows: Array, finding: Finding, row: int, other: int) -> tuple[Other, ...]:
-    """Which calls of helpers led to the row of a finding, and to the other one where it has been another call."""
+    """The calls of helpers that led to the row of a finding, and to the other row if they differ."""
     mine = context.calls_to(_value(rows, "lane", row), row)
     found = called_from(_location(context, rows, row), mine)
     if other >= 0 and finding.others:
@@ -151,7 +155,7 @@ def _calls(context: Context, rows: Array, finding: Finding, row: int, other: int
 
 
 def _does(rows: Array, row: int, tile: int, context: Context) -> str:
-    """Whether a row writes or reads the bytes of a tile."""
+    """Whether a row writes or reads the bytes of a tile, as a verb."""
     written = _value(rows, "w", row)
     return "writes" if written >= 0 and _meets(context, written, tile) else "reads"
 
@@ -185,7 +189,7 @@ def _race(context: Context, rows: Array, row: int, other: int, tile: int) -> Fin
 
 
 def _touched(context: Context, rows: Array, row: int, tile: int) -> str:
-    """The tile by which a row met another tile's bytes."""
+    """The tile by which a row accessed another tile's bytes."""
     for column in ("w", "a", "b", "c"):
         number = _value(rows, column, row)
         plain = column != "c" or CLASSES[_value(rows, "op", row)] == 0
@@ -286,7 +290,7 @@ def _gm_race(context: Context, rows: Array, row: int, other: int, tile: int) -> 
 
 
 def _order_in_memory(rows: Array, row: int, other: int) -> str:
-    """What orders two transfers of one block."""
+    """The advice on how to order two transfers of one block."""
     if _value(rows, "lane", row) == _value(rows, "lane", other):
         source, target = PIPES[_value(rows, "pipe", other)], PIPES[_value(rows, "pipe", row)]
         return f"order the pipes by set_flag({source}, {target}, event) and wait_flag"
@@ -299,7 +303,7 @@ def _order_in_memory(rows: Array, row: int, other: int) -> str:
 
 
 def memory_meets(recording: NpuRecording, one: np.void, two: np.void) -> bool:
-    """Whether two transfers really share an element."""
+    """Whether two transfers share an element."""
     sets = []
     for row in (one, two):
         pattern = recording.tables.patterns[row["y"]]

@@ -1,4 +1,4 @@
-"""What `happens_before` keeps while it walks through the rows: vector clocks, flags, cells, messages. Named columns.
+"""The state of `happens_before` during its pass over the rows: vector clocks, flags, cells, messages. Named columns.
 
 Compiled loops take these tuples as they are; their names cost nothing at run time.
 """
@@ -15,7 +15,7 @@ Column = NDArray[Any]
 
 
 class Rows(NamedTuple):
-    """What was recorded, by columns; `w` is the tile that a row writes, the others depend on its operation."""
+    """The recording, by columns; `w` is the tile that a row writes, the others depend on its operation."""
 
     op: Column
     lane: Column
@@ -29,8 +29,9 @@ class Rows(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Tile t is made of cells[starts[t]:starts[t + 1]] of its memory, which begins at bases[lane, space[t]] and
-    belongs to the lane owners[lane, space[t]]."""
+    """Tile t consists of cells[starts[t]:starts[t + 1]] of its memory, which begins at bases[lane, space[t]] and
+    belongs to the lane owners[lane, space[t]].
+    """
 
     starts: Ints
     cells: Ints
@@ -39,28 +40,28 @@ class Tiles(NamedTuple):
     space: Ints
     # the tile of which it is a part
     roots: Ints
-    # first and one past the last byte, and whether it is only these bytes: one inside another is then a view of it
+    # first and one past the last byte, and whether it is contiguous: then a tile inside another is a view of it
     first: Ints
     last: Ints
     nests: NDArray[np.bool_]
 
 
 class Posts(NamedTuple):
-    """Posts and waits between cores, and rows whose clock is wanted by others."""
+    """Posts and waits between cores, and rows whose clocks are needed later."""
 
-    # wait k rests on the posts sources[starts[k]:starts[k + 1]]
+    # wait k depends on the posts sources[starts[k]:starts[k + 1]]
     starts: Ints
     sources: Ints
-    # of each post: the clock it carries, and its row once it was reached
+    # for each post: the clock it carries, and its row once it was reached
     carried: Ints
     row_of: Ints
-    # rows whose clock is wanted, in order; and these clocks
+    # rows whose clock is needed, in order; and these clocks
     wanted: Ints
     clocks: Ints
 
 
 class Cells(NamedTuple):
-    """The last accesses to each cell: the row that wrote it, the tile it did so by, the last reader on each pipe."""
+    """The last accesses to each cell: the row that wrote it, the tile it used, the last reader on each pipe."""
 
     writer: Ints
     by_tile: NDArray[np.int32]
@@ -68,8 +69,8 @@ class Cells(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """By flag (lane, pipe that sets, pipe that waits, event): the row that set it and nobody waited for yet, the row
-    that waited for it last, a wait that came before its set, and the clock that the set carries.
+    """By flag (lane, pipe that sets, pipe that waits, event): the row of a set without its wait yet, the row
+    of the last wait, a wait that came before its set, and the clock that the set carries.
     """
 
     set_row: Ints
@@ -82,10 +83,11 @@ class Flags(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """Vector clocks. known[p, q] says how many entries of pipe q are surely done where pipe p is now; done[p] is how
-    many entries p has had. Of each row: its number on its pipe, its pipe, and one past its last byte in memory.
+    """Vector clocks. known[p, q] is how many entries of pipe q are known to be done at the current entry of pipe p;
+    done[p] is how many entries p has had. For each row: its number on its pipe, its pipe, and one past its last byte in
+    memory.
 
-    So row r was surely done before pipe p came where it is if seq[r] < known[p, thread[r]].
+    So row r is done before the current entry of pipe p if seq[r] < known[p, thread[r]].
     """
 
     known: Ints
@@ -96,7 +98,7 @@ class Clocks(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """By buffer of device memory the last row that accessed it, by row the one before it (a linked list), and by
+    """By buffer of device memory the last row that accessed it, by row the previous one (a linked list), and by
     buffer the last block that stores to it: only there can a block's accesses race.
     """
 
@@ -116,20 +118,20 @@ class Fifos(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """A number for each row (none where no digest is wanted), and by pipe and entry how many accesses came before."""
+    """A number for each row (empty without a digest), and by pipe and entry how many accesses came before."""
 
     identity: NDArray[np.uint64]
     prefix: Ints
 
 
 class Found(NamedTuple):
-    """Violations (kind, row, other row, tile), as far as there is room, and how many there are."""
+    """Violations (kind, row, other row, tile), up to a maximum, and their number."""
 
     rows: Ints
     number: Ints
 
 
-# no wait, no post, no row whose clock is wanted
+# no wait, no post, no row whose clock is needed
 NO_POSTS = Posts(
     np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros((0, THREADS), np.int64), np.zeros(0, np.int64),
     np.zeros(0, np.int64), np.zeros((0, THREADS), np.int64),

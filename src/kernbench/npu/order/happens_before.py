@@ -1,14 +1,14 @@
-"""Happens-before over pipes: what each row may rely on, by vector clocks, and what it touches. Compiled.
+"""Happens-before over pipes by vector clocks, and the check of every access against it. Compiled.
 
 Each pipe of each lane is a thread of its own. An entry of a pipe starts after the entries before it; on all pipes but V
-they are also done then. `set_flag` carries what its pipe knows, and that all entries before it are done, to the pipe
-that waits for it; after `pipe_barrier` a pipe knows that its own entries are done. A message in a FIFO carries
-knowledge from the pipe that pushed it to the one that pops it, and a free slot carries it back. A post to other cores
-carries it to waits of its block that rest on it (what it carries to other blocks is kept for `signal_order`). What the
-scalar pipe has read or waited for is known to everything issued later, because it issues it.
+these are also done then. `set_flag` passes the clock of its pipe, with all entries before it done, to the pipe that
+waits for it; after `pipe_barrier` the pipe's own entries are done. A message in a FIFO passes the clock of the pipe
+that pushed it to the one that pops it, and a free slot passes one back. A post to other cores passes its clock to waits
+of its block that depend on it (what it passes to other blocks is kept for `signal_order`). What the scalar pipe has
+read or waited for is done before everything issued later, because the scalar pipe issues it.
 
-Memory is looked at in cells: the pieces into which the edges of all tiles of a launch cut it (`cells`), so that every
-tile is made of whole ones. A block starts with nothing known and all memory unwritten.
+Memory is divided into cells: the pieces into which the edges of all tiles of a launch cut it (`cells`), so that every
+tile consists of whole cells. At the start of a block nothing is ordered and all memory is unwritten.
 """
 
 import numpy as np
@@ -18,12 +18,12 @@ from kernbench.common.deferred import deferred
 from kernbench.npu.isa.operations import AWAIT, BARRIER, LOAD, OPERATIONS, POP, POST, PUSH, SCALAR, SET, STORE, WAIT
 from kernbench.npu.isa.units import EVENTS, PER_LANE, PIPE_NUMBER, THREADS
 
-# the pipe on which entries need not wait for those before them, on chips that do not say otherwise
+# the pipe on which an entry may start before earlier ones are done, on chips that do not say otherwise
 LOOSE = PIPE_NUMBER["V"]
 _S = PIPE_NUMBER["S"]
 _ADD = OPERATIONS["tstore_add"].code
 
-# what can be wrong: codes of the rows of `violations`
+# kinds of violations: codes of the rows of `violations`
 RACE, UNINITIALISED, OVERLAP, SET_TWICE, NEVER_SET, NEVER_WAITED, SET_LATE, GM_RACE = range(8)
 MOST = 4096
 
@@ -32,7 +32,7 @@ MOST = 4096
 def _emit(found, kind, row, other, tile):  # type: ignore[no-untyped-def]
     rows, count = found.rows, found.number
     last = count[0] - 1
-    # an operation in place reads and writes its tile: that is one pair of operations
+    # an operation in place reads and writes its tile: report the pair once
     if 0 <= last < len(rows) and rows[last, 0] == kind and rows[last, 1] == row and rows[last, 2] == other >= 0:
         return
     if count[0] < len(rows):
@@ -54,14 +54,14 @@ def _copy(into, other):  # type: ignore[no-untyped-def]
 
 @part
 def _mixed(value, more):  # type: ignore[no-untyped-def]
-    """Two numbers of 64 bits as one, so that different pairs hardly ever give the same."""
+    """A hash of two numbers of 64 bits."""
     value = (value ^ more) * np.uint64(0x9E3779B97F4A7C15)
     return value ^ (value >> np.uint64(29))
 
 
 @part
 def _relation(known, p, prefix, identity):  # type: ignore[no-untyped-def]
-    """One access, how many its pipe made before it, and how many of each pipe are surely done when it begins."""
+    """A hash of one access, how many its pipe made before it, and how many of each pipe are done when it begins."""
     value = _mixed(identity, np.uint64(p + 1))
     for q in range(THREADS):
         value = _mixed(value, np.uint64(prefix[q, known[p, q]]))
@@ -79,7 +79,7 @@ def _mark(tile, i, p, tiles, cells):  # type: ignore[no-untyped-def]
 
 @part
 def _nested(tiles, one, two):  # type: ignore[no-untyped-def]
-    """Whether one tile lies inside the other, and both are only bytes of their memory."""
+    """Whether one tile lies inside the other, and both are contiguous."""
     if not (tiles.nests[one] and tiles.nests[two]):
         return False
     first, last = tiles.first, tiles.last
@@ -89,13 +89,13 @@ def _nested(tiles, one, two):  # type: ignore[no-untyped-def]
 
 @part
 def _touch(tile, writes, i, p, first, tiles, cells, clocks, found):  # type: ignore[no-untyped-def]
-    """Look at all cells of a tile that row i reads or is going to write; each thing that is wrong is reported once.
+    """Check all cells of a tile that row i reads or writes; each violation is reported once.
 
-    An operation in place reads its tile too: what it writes is looked at first, and marked last. Rows before `first`
+    An operation in place reads its tile too: the write is checked first, and recorded last. Rows before `first`
     belong to earlier blocks, which left the memory unwritten.
     """
     known, seq = clocks.known, clocks.seq
-    # a memory is read by the pipes of the core that it belongs to; another core can only write to it
+    # a memory is read by the pipes of its own core; another core can only write to it
     lane = tiles.owners[p // PER_LANE, tiles.space[tile]] * PER_LANE
     base = tiles.bases[p // PER_LANE, tiles.space[tile]]
     race = overlap = -1
@@ -142,7 +142,7 @@ def _operate(i, p, first, w, reads, tiles, cells, clocks, found):  # type: ignor
 
 @inlined
 def _set(i, key, src, dst, flags, clocks, found):  # type: ignore[no-untyped-def]
-    """A flag is set: it carries what its pipe knows, and that all entries of the pipe so far are done."""
+    """A flag is set: it carries the clock of its pipe, with all entries of the pipe so far done."""
     if flags.early[key] >= 0:
         _emit(found, SET_LATE, flags.early[key], i, -1)
         flags.early[key] = -1
@@ -151,7 +151,7 @@ def _set(i, key, src, dst, flags, clocks, found):  # type: ignore[no-untyped-def
     if flags.set_row[key] >= 0:
         _emit(found, SET_TWICE, i, flags.set_row[key], -1)
     elif waited >= 0 and clocks.seq[waited] >= clocks.known[src, dst]:
-        # the last wait for it may still be to come: then the flag is up twice
+        # if the last wait for it may still be to come, the flag is set twice
         _emit(found, SET_TWICE, i, waited, -1)
     flags.set_row[key] = i
     _copy(flags.carried[key], clocks.known[src])
@@ -160,9 +160,9 @@ def _set(i, key, src, dst, flags, clocks, found):  # type: ignore[no-untyped-def
 
 @inlined
 def _flag(i, what, block, touches, src, dst, event, flags, clocks, found):  # type: ignore[no-untyped-def]
-    """A set or a wait: moves knowledge, and sees flags set twice, too late, or waited for in vain.
+    """A set or a wait: passes the clock on, and reports flags set twice, too late, or never.
 
-    Gives how many flags the block has used by now.
+    Returns how many flags the block has used so far.
     """
     key = (src * PER_LANE + dst % PER_LANE) * EVENTS + event
     if flags.stamp[key] != block:
@@ -182,7 +182,7 @@ def _flag(i, what, block, touches, src, dst, event, flags, clocks, found):  # ty
 
 @inlined
 def _end_block(flags, touches, found):  # type: ignore[no-untyped-def]
-    """Flags that are left over; then all flags are down again."""
+    """Report flags that are left set; then clear all flags."""
     set_row, early = flags.set_row, flags.early
     for t in range(touches):
         key = flags.touched[t]
@@ -210,7 +210,9 @@ def _barrier(p, whole_lane, clocks):  # type: ignore[no-untyped-def]
 
 @inlined
 def _memory(i, what, p, rows, classes, memory, clocks, found):  # type: ignore[no-untyped-def]
-    """Accesses of one block to device memory that its pipes make in no fixed order; whether they meet is seen later."""
+    """Record accesses of one block to device memory that its pipes make in no fixed order; overlaps are checked
+    later.
+    """
     buffer, low, high = rows.c[i], rows.x[i], clocks.ends[i]
     r = memory.last[buffer]
     while r >= 0:
@@ -230,7 +232,7 @@ def _memory(i, what, p, rows, classes, memory, clocks, found):  # type: ignore[n
 
 @inlined
 def _receive(f, slot, lanes, messages, clock):  # type: ignore[no-untyped-def]
-    """Knowledge from the messages (or freed slots) of all lanes whose bits are set."""
+    """Join the clocks of the messages (or freed slots) of all lanes whose bits are set."""
     for other in range(3):
         if lanes >> other & 1:
             _join(clock, messages[f, other, slot])
@@ -238,14 +240,14 @@ def _receive(f, slot, lanes, messages, clock):  # type: ignore[no-untyped-def]
 
 @inlined
 def _carry(messages, f, lane, slot, p, clocks):  # type: ignore[no-untyped-def]
-    """A message (or a freed slot) carries what its pipe knows, and that the entry itself is done."""
+    """A message (or a freed slot) carries the clock of its pipe, with the entry itself done."""
     _copy(messages[f, lane, slot], clocks.known[p])
     messages[f, lane, slot, p] = clocks.done[p] + 1
 
 
 @inlined
 def _await(wait, p, first, posts, known):  # type: ignore[no-untyped-def]
-    """A wait knows what the posts of its own block knew."""
+    """A wait joins the clocks of the posts of its own block."""
     for k in range(posts.starts[wait], posts.starts[wait + 1]):
         if posts.row_of[posts.sources[k]] >= first:
             _join(known[p], posts.carried[posts.sources[k]])
@@ -253,7 +255,7 @@ def _await(wait, p, first, posts, known):  # type: ignore[no-untyped-def]
 
 @inlined
 def _post(i, post, p, posts, clocks):  # type: ignore[no-untyped-def]
-    """A post carries what its pipe knows, and that all entries of the pipe so far are done."""
+    """A post carries the clock of its pipe, with all entries of the pipe so far done."""
     _copy(posts.carried[post], clocks.known[p])
     posts.carried[post, p] = clocks.done[p]
     posts.row_of[post] = i
@@ -261,7 +263,7 @@ def _post(i, post, p, posts, clocks):  # type: ignore[no-untyped-def]
 
 @inlined
 def _digested(i, what, p, digest, clocks):  # type: ignore[no-untyped-def]
-    """What row i adds to the digest of the order, in which flags, barriers, posts and waits do not count."""
+    """The term of row i in the digest of the order; flags, barriers, posts and waits have none."""
     is_access = what not in (SET, WAIT, BARRIER, POST, AWAIT)
     done, prefix = clocks.done[p], digest.prefix
     so_far = prefix[p, done]
@@ -273,7 +275,7 @@ def _digested(i, what, p, digest, clocks):  # type: ignore[no-untyped-def]
 
 @inlined
 def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ignore[no-untyped-def]
-    """Nothing is known, and no buffer that the block stores to was accessed by it yet."""
+    """Clear the clocks, and the lists of accesses to buffers that the block stores to."""
     clocks.known[:] = 0
     clocks.done[:] = 0
     for i in range(first, end):
@@ -286,9 +288,11 @@ def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ign
 def check_blocks(  # type: ignore[no-untyped-def]
     firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found, loose, before
 ):
-    """Some blocks, whose rows are numbered from their first; `before` them are others, which count in rows of posts."""
+    """Check some blocks, whose rows are numbered from their first; rows of posts also count the `before` earlier
+    rows.
+    """
     known, done, wanted = clocks.known, clocks.done, len(digest.identity) > 0
-    # the sum of the digest, and the next row whose clock is wanted
+    # the sum of the digest, and the next row whose clock is needed
     total, looked = np.uint64(0), 0
     for block in range(len(firsts) - 1):
         first, touches = firsts[block], 0
@@ -315,14 +319,14 @@ def check_blocks(  # type: ignore[no-untyped-def]
             elif what == BARRIER:
                 _barrier(p, rows.a[i] < 0, clocks)
             elif what != AWAIT:
-                # a message, or a slot that is free again, brings knowledge
+                # a message, or a slot that is free again, carries a clock
                 f = rows.c[i]
                 slot = rows.x[i] % max(1, fifos.shape[block, f, 0]) if what in (PUSH, POP) else 0
                 if what == PUSH and rows.x[i] >= fifos.shape[block, f, 0]:
                     _receive(f, slot, fifos.shape[block, f, 2], fifos.popped, known[p])
                 elif what == POP:
                     _receive(f, slot, fifos.shape[block, f, 1], fifos.pushed, known[p])
-                # of operations on device memory and FIFOs `c` is no tile
+                # for operations on device memory and FIFOs `c` is no tile
                 reads = np.int64(rows.a[i]), np.int64(rows.b[i]), np.int64(f if what < LOAD else -1)
                 _operate(i, p, first, np.int64(rows.w[i]), reads, tiles, cells, clocks, found)
                 if what in (LOAD, STORE, SCALAR) and f >= 0 and memory.stored_in[f] == block:
@@ -335,7 +339,7 @@ def check_blocks(  # type: ignore[no-untyped-def]
             if wanted:
                 total += _digested(i, what, p, digest, clocks)
             done[p] += 1
-            # what the scalar pipe has seen is known to all that it issues later
+            # what the scalar pipe has read is done before all that it issues later
             if pipe == _S and what in (SCALAR, WAIT, AWAIT):
                 known[p, p] = done[p]
                 for q in range(PER_LANE):

@@ -1,16 +1,16 @@
-"""Which posts a wait cannot do without: all programs are played without one post, as far as they can come.
+"""Which posts a wait cannot end without: all programs are simulated without one post, as far as they get.
 
 Programs are the posts and waits of each core, in order; those of a task begin when the tasks it waits for have ended. A
-wait on signals is passed as soon as what was posted could satisfy it on some timing, so what is not reached without a
-post is surely after it. Values that were surely replaced before a wait do not count for it, and what is sure grows with
-what was found: so it is done again until nothing is added.
+wait on signals passes as soon as the posts made could satisfy it under some timing, so what is not reached without a
+post is ordered after it. Values that were certainly overwritten before a wait do not count for it, and more of these
+follow from what was found: so the analysis is repeated until nothing is added.
 """
 
 from collections import defaultdict
 
 from kernbench.npu.tasks.signals import SETS, Post, Signals, Wait
 
-# posts times events that are played; beyond that a wait rests on what had come when it was over
+# most posts times events that are simulated; beyond it a wait depends on the posts made before it ended
 MOST_STEPS = 4_000_000
 _ROUNDS = 8
 Element = tuple[int, int]
@@ -18,7 +18,7 @@ Event = Post | Wait
 
 
 class Necessity:
-    """`needed[wait]` has a bit for each post that is surely before a wait."""
+    """`needed[wait]` has a bit for each post that must come before a wait."""
 
     def __init__(self, signals: Signals):
         self._signals = signals
@@ -32,7 +32,7 @@ class Necessity:
         self.needed = [0] * len(signals.waits)
 
     def settle(self) -> None:
-        """Find all that is sure."""
+        """Repeat the analysis until nothing is added."""
         events = len(self._signals.posts) + len(self._signals.waits)
         if not any(wait.elements for wait in self._signals.waits) or len(self._signals.posts) * events > MOST_STEPS:
             self.needed = [_bits(self._seen(wait)) for wait in self._signals.waits]
@@ -47,12 +47,12 @@ class Necessity:
             self.needed = found
 
     def _seen(self, wait: Wait) -> list[int]:
-        """What had come when the wait was over, of the flag or the signals that it waited for."""
+        """The posts made before the wait ended, of the flag or the signals that it waited for."""
         of_signals = [p.number for e in wait.elements for p in self.posts[e] if p.number < wait.seen]
         return [*wait.posts, *of_signals]
 
     def _out_of_reach(self, without: Post) -> list[int]:
-        """The waits that are not passed where one post is never made."""
+        """The waits that are not passed if one post is never made."""
         at = dict.fromkeys(self._programs, 0)
         left: dict[int, int] = defaultdict(int)
         for program in self._programs.values():
@@ -94,7 +94,7 @@ class Necessity:
         return any(wait.holds(value) for value in self._values(wait, element, start, came))
 
     def _values(self, wait: Wait, element: Element, start: int, came: set[int]) -> list[int]:
-        """What a signal that is set may hold: each value but those that were surely replaced."""
+        """The values a signal may hold after settings: all but those that were certainly overwritten."""
         posts = self.posts[element]
         values = []
         for number, value in enumerate([start, *(p.before + p.value if p.op != SETS else p.value for p in posts)]):
@@ -106,7 +106,7 @@ class Necessity:
 
 
 def in_order(signals: Signals) -> list[Event]:
-    """Posts and waits in the order in which they were made and over."""
+    """Posts and waits in the order in which they were made and ended."""
     events: list[Event] = [*signals.posts, *signals.waits]
     return sorted(events, key=_made)
 

@@ -1,7 +1,7 @@
-"""The happens-before relation of a launch as a digest: equal digests are the same accesses in the same order.
+"""The happens-before relation of a launch as a digest: equal digests mean the same accesses in the same order.
 
-What two launches are compared by, one of which lacks a flag, a barrier or a dependence: where the checker finds nothing
-and the digest is the same, what is lacking was ordered by something else as well.
+Used to compare two launches of which one lacks a flag, a barrier or a dependence: if the checker finds nothing and the
+digest is the same, the missing part was redundant.
 """
 
 from hashlib import sha256
@@ -26,7 +26,7 @@ def order_digest(recording: NpuRecording, chip: ChipModel) -> str:
         return sha256(f"{0:016x} {content}".encode()).hexdigest()[:16]
     posts = posts_table(recording)
     inner = inspect(recording, chip, buffer_count(recording), _identity(recording), posts)[1]
-    # between blocks: what each post carries, and who rests on it
+    # between blocks: the clock of each post, and the posts of each wait
     across = f" {recording.rests_on} {sha256(posts.carried.tobytes()).hexdigest()}" if recording.rests_on else ""
     return sha256(f"{inner:016x} {content}{across}".encode()).hexdigest()[:16]
 
@@ -39,7 +39,7 @@ def buffer_count(recording: NpuRecording) -> int:
 
 
 def task_order(recording: NpuRecording) -> list[tuple[int, ...]]:
-    """For each task those that are surely done when it begins and have blocks, in ascending order."""
+    """For each task the tasks with blocks that must be done when it begins, in ascending order."""
     has_blocks = set(recording.block_task)
     ancestors = [0] * len(recording.tasks)
     known = 0
@@ -56,7 +56,7 @@ def task_order(recording: NpuRecording) -> list[tuple[int, ...]]:
 
 
 def _identity(recording: NpuRecording) -> Array:
-    """A number for each row that says what it accesses, in which block; lines of the kernel do not count."""
+    """A number for each row that identifies its access and its block; lines of the kernel do not count."""
     rows = recording.array()
     op, start, pattern, buffer = rows["op"], rows["x"], rows["y"], rows["c"]
     kinds = CLASSES[op]
@@ -65,7 +65,7 @@ def _identity(recording: NpuRecording) -> Array:
     sizes = np.diff(recording.firsts())
     blocks = np.array([_number(*b) for b in zip(recording.block_task, recording.block_index, strict=True)], np.uint64)
     value = _mixed(np.repeat(blocks, sizes), op)
-    # flags keep pipes where others keep tiles
+    # flags have pipes in the columns of tiles
     is_access = ~np.isin(kinds, (SET, WAIT, BARRIER, POST, AWAIT))
     for name in ("w", "a", "b"):
         tile = rows[name]

@@ -1,7 +1,7 @@
-"""Whether signals order what blocks do with device memory, and whether they mean what they say.
+"""Checks that signals order the accesses of blocks to device memory, and that signals are used consistently.
 
-Each wait rests on the posts that it cannot do without (`necessity`). What a post carries is what its pipe knew then; a
-row of one block is done before a row of another if a post follows it, a wait that rests on the post precedes the other,
+Each wait depends on the posts that it cannot end without (`necessity`). A post carries the clock of its pipe; a row of
+one block is done before a row of another if a post follows it, a wait that depends on the post precedes the other row,
 or a chain of such pairs leads from one to the other.
 """
 
@@ -24,7 +24,7 @@ Element = tuple[int, int]
 
 
 def conclude_signals(context: Context) -> None:
-    """Note what waits rest on, and report what signals do not order, or order by luck."""
+    """Record which posts waits depend on, and report what signals do not order, or order only by chance."""
     signals, recording = context.signals, context.recording
     if not signals.posts and not signals.waits:
         return
@@ -38,7 +38,7 @@ def conclude_signals(context: Context) -> None:
 
 
 class _Order:
-    """What surely happens before what, among posts and waits: a bit for each, posts first."""
+    """Happens-before among posts and waits: a bit for each, posts first."""
 
     def __init__(self, context: Context):
         self.signals = context.signals
@@ -49,16 +49,17 @@ class _Order:
         self.before: dict[int, int] = {}
 
     def bit(self, event: Post | Wait) -> int:
-        """The position of a post or wait."""
+        """The bit position of a post or wait."""
         return event.number + (self._count if isinstance(event, Wait) else 0)
 
     def is_before(self, one: Post | Wait, two: Post | Wait) -> bool:
-        """Whether one surely happens before two."""
+        """Whether one always happens before two."""
         return bool(self.before[self.bit(two)] >> self.bit(one) & 1)
 
     def settle(self) -> None:
-        """Happens-before along programs, tasks and waits; a wait rests on what it needs of its own signals, and on
-        what else it needs and these do not bring."""
+        """Compute happens-before along programs, tasks and waits; a wait depends on the posts it needs of its own
+        signals, and on other posts it needs that are not implied by these.
+        """
         self._necessity.settle()
         last: dict[tuple[int, int], int] = {}
         of_task: dict[int, int] = defaultdict(int)
@@ -90,12 +91,14 @@ class _Order:
         return known
 
     def possible(self, wait: Wait, element: Element) -> list[Post]:
-        """Notifications of an element that may come before a wait is over."""
+        """Notifications of an element that may come before a wait ends."""
         return [post for post in self.by_element.get(element, ()) if not self.is_before(wait, post)]
 
 
 def _check_element(context: Context, order: _Order, element: Element, posts: list[Post]) -> None:
-    """Settings that nothing orders, that change nothing, or that replace what nobody saw; sums that run past."""
+    """Report settings that are unordered, without effect, or overwritten unseen; and sums that pass a value waited
+    for.
+    """
     name = context.buffers[element[0]].describe()
     waits = [w for w in context.signals.waits if element in w.elements]
     for one, two in pairwise(posts):
@@ -114,13 +117,13 @@ def _check_element(context: Context, order: _Order, element: Element, posts: lis
 
 
 def _is_missed(order: _Order, waits: list[Wait], one: Post, two: Post) -> bool:
-    """Whether somebody waits for what one set, and may find what two set instead."""
+    """Whether somebody waits for the value of one, and may find that of two instead."""
     wanted = [w for w in waits if w.holds(two.before) and not w.holds(two.value)]
     return bool(wanted) and not any(order.is_before(one, w) and order.is_before(w, two) for w in wanted)
 
 
 def _check_equal(context: Context, order: _Order, element: Element, waits: list[Wait]) -> None:
-    """A wait for one exact sum that may be run past before it looks."""
+    """Report a wait for one exact sum that may have changed before the wait looks."""
     start, name = context.signals.initial[element], context.buffers[element[0]].describe()
     for wait in waits:
         posts = order.possible(wait, element)
@@ -139,7 +142,7 @@ def _report(context: Context, kind: str, message: str, post: Post, other: Post, 
 
 
 def _check_residency(context: Context, order: _Order) -> None:
-    """Waits for blocks that nothing lets begin first."""
+    """Report waits for blocks that need not have started."""
     for wait in context.signals.waits:
         mine = wait.block
         for post in (context.signals.posts[p] for p in order.rests[wait.number]):
@@ -166,7 +169,7 @@ def _check_residency(context: Context, order: _Order) -> None:
 
 
 def _check_memory(context: Context) -> None:
-    """Accesses of blocks that took part in signals, and that no task orders, must be ordered by signals."""
+    """Accesses of blocks that use signals, and that no task orders, must be ordered by signals."""
     recording, signals = context.recording, context.signals
     rows = recording.array()
     kinds = CLASSES[rows["op"]]
@@ -189,7 +192,7 @@ def _check_memory(context: Context) -> None:
 
 
 def _meetings(context: Context, rows: Array, kinds: Array, accesses: Array, block: Array) -> list[tuple[int, int]]:
-    """Pairs of rows of different blocks that touch the same elements, one of them storing."""
+    """Pairs of rows of different blocks that touch the same elements, at least one a store."""
     patterns, found = context.recording.tables.patterns, []
     reach = np.array([(extent(0, p.shape, p.strides)[1]) * p.itemsize for p in patterns], np.int64)
     by_buffer: dict[int, list[int]] = defaultdict(list)
@@ -214,7 +217,7 @@ def _meetings(context: Context, rows: Array, kinds: Array, accesses: Array, bloc
 
 
 def _is_open(context: Context, block: Array, one: int, two: int) -> bool:
-    """Whether tasks leave two rows unordered, and signals were to order them."""
+    """Whether tasks leave two rows unordered, so that signals must order them."""
     first, second = int(block[one]), int(block[two])
     tasks = context.task_of(first), context.task_of(second)
     if tasks[0].after(tasks[1].number) or tasks[1].after(tasks[0].number):
@@ -224,7 +227,7 @@ def _is_open(context: Context, block: Array, one: int, two: int) -> bool:
 
 
 class _Known:
-    """What is done when rows begin, across blocks: clocks of the rows, and the waits that each post leads to."""
+    """Happens-before between rows of different blocks: clocks of the rows, and the waits that each post leads to."""
 
     def __init__(self, context: Context, watched: list[int], block: Array):
         recording = context.recording
@@ -246,11 +249,11 @@ class _Known:
         self._reach = self._reached(recording.rests_on)
 
     def _done(self, row: int, at: int) -> bool:
-        """Whether a row of the same block is surely done when row `at` begins."""
+        """Whether a row of the same block is done when row `at` begins."""
         return bool(self._seq[row] < self._clock[at][self._thread[row]])
 
     def _reached(self, rests_on: list[tuple[int, ...]]) -> dict[int, set[int]]:
-        """For each post the waits that come after it, also by way of others."""
+        """For each post the waits that come after it, directly or through others."""
         after: dict[int, list[int]] = defaultdict(list)
         for wait, posts in enumerate(rests_on):
             for post in posts if wait in self._waits else ():
@@ -268,7 +271,7 @@ class _Known:
         return reach
 
     def orders(self, one: int, two: int) -> bool:
-        """Whether row one is surely done before row two of another block begins."""
+        """Whether row one is always done before row two of another block begins."""
         here = int(self._block[two])
         for post in self._of_block[int(self._block[one])]:
             if self._done(one, self._posts[post]):

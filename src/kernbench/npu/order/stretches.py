@@ -1,7 +1,7 @@
-"""The check of all blocks of a launch, a stretch of them after the other.
+"""Checks all blocks of a launch, a few at a time.
 
-Blocks know nothing of each other, and what is kept of each row is of use only until its block ends. So rows of a few
-blocks are copied into columns, looked at, and their room is used again: it stays in the cache, and millions of rows
+Blocks are independent of each other, and the state of each row is needed only until its block ends. So the rows of a
+few blocks are copied into columns, checked, and the buffers are reused: they stay in the cache, and millions of rows
 take no more memory than some ten thousand.
 """
 
@@ -27,7 +27,7 @@ from kernbench.npu.order.clocks import (
 )
 from kernbench.npu.order.happens_before import LOOSE, MOST, check_blocks
 
-# rows after which a stretch of blocks ends
+# rows after which a group of blocks ends
 ROWS = 1 << 15
 _ALL_BITS = (1 << 64) - 1
 
@@ -44,12 +44,12 @@ def check(
     posts: Posts = NO_POSTS,
     vector_order: bool = False,
 ) -> tuple[Ints, int]:
-    """All blocks, the first rows of which are `firsts`; gives violations. With `vector_order` V is a pipe like others.
+    """Violations in all blocks, whose first rows are `firsts`. With `vector_order` V is a pipe like others.
 
-    `layout` are the tiles, made of cells, and how many cells there are.
-    `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop. Where `identity`
+    `layout` are the tiles, made of cells, and the number of cells.
+    `fifos` are, for each block and FIFO: depth, bits of the lanes that push, bits of those that pop. If `identity`
     has a number for each row, the second result is a digest of the order of all accesses: equal for two launches in
-    which the same accesses have the same others surely done before them, by whatever flags and barriers. 0 without.
+    which the same accesses are ordered after the same others, by whatever flags and barriers; otherwise 0.
     """
     tiles, cells = layout
     state = Cells(
@@ -79,7 +79,7 @@ def check(
 
 
 def _ends(firsts: Ints) -> list[int]:
-    """Stretches of blocks that are looked at one after the other: where each begins, and one past the last block."""
+    """Groups of blocks that are checked together: the first block of each, and one past the last."""
     blocks = len(firsts) - 1
     found = [0]
     while found[-1] < blocks:
@@ -89,7 +89,7 @@ def _ends(firsts: Ints) -> list[int]:
 
 
 def _copied(rows: Rows, room: Rows, first: int, end: int) -> Rows:
-    """Some rows as columns without gaps, in `room`."""
+    """Some rows as contiguous columns, in the buffer `room`."""
     found = Rows(*(column[: end - first] for column in room))
     for into, column in zip(found, rows, strict=True):
         into[...] = column[first:end]
@@ -97,13 +97,13 @@ def _copied(rows: Rows, room: Rows, first: int, end: int) -> Rows:
 
 
 def _wanted(posts: Posts, first: int, end: int) -> Posts:
-    """Rows whose clock is wanted, among some rows and numbered as these are."""
+    """Rows whose clock is needed, among some rows and numbered as these are."""
     begin, stop = np.searchsorted(posts.wanted, [first, end])
     return posts._replace(wanted=posts.wanted[begin:stop] - first, clocks=posts.clocks[begin:stop])
 
 
 def _counted_from(found: Found, first: int) -> Ints:
-    """Violations in a stretch, by the numbers that its rows have in the launch."""
+    """Violations in a group, with the row numbers of the launch."""
     rows = found.rows[: min(int(found.number[0]), MOST)].copy()
     rows[:, 1:3] += np.where(rows[:, 1:3] >= 0, first, 0)
     return rows

@@ -1,1 +1,1 @@
-"""What a launch records: rows of operations, the tables they refer to, and the calls that led to them."""
+"""The recording of a launch: rows of operations, the tables they refer to, and the calls that led to them."""

@@ -1,7 +1,7 @@
-"""Which calls of helper functions led to a core's rows.
+"""The calls of helper functions that led to a core's rows.
 
-A row names the line it comes from. Where that line is in a helper, the line that called it matters as much. It stays
-the same while one call of the helper lasts, so a core notes it only where another function goes on with the rows.
+A row has the line that it comes from. If that line is in a helper, the line of the call matters as much. It stays
+the same during one call of the helper, so a core records it only when the rows come from another function.
 """
 
 from array import array
@@ -15,14 +15,16 @@ __kernbench_internal__ = True
 
 
 class Calls:
-    """The chains of calls of one core, each with the first row that it led to. `root` is what calls kernels."""
+    """The call chains of one core, each with the first row that it led to. `root` is the function that calls
+    kernels.
+    """
 
     def __init__(self, sites: SiteTable, root: CodeType):
         self._sites = sites
         self._root = root
         self._firsts, self._chains = array("q"), array("q")
         self._known: list[tuple[int, ...]] = []
-        # by the instructions in memory that call: see SiteTable, which keeps them alive
+        # by the addresses of the call instructions: see SiteTable, which keeps their code alive
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def note(self, frame: FrameType, row: int) -> None:

@@ -1,7 +1,7 @@
-"""Puts recordings of one launch together, each of which has the rows of some blocks and the same orchestration.
+"""Merges recordings of one launch, each of which has the rows of some blocks and the same orchestration.
 
-Numbers of lines, tiles and patterns are given in the order they are met. Each process met them in an order of its own,
-and kept when (`Notes`); so they can be numbered again as one process that runs all blocks would have.
+Numbers of lines, tiles and patterns are assigned in order of first use, which differs between processes. Each process
+records when it assigned them (`Notes`), so that they can be renumbered as if one process had run all blocks.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,19 +20,19 @@ Sizes = tuple[int, int, int]
 
 
 def sizes_of(tables: Tables) -> Sizes:
-    """How many lines, tiles and patterns there are."""
+    """The numbers of lines, tiles and patterns."""
     return len(tables.sites), len(tables.tiles), len(tables.patterns)
 
 
 @dataclass
 class Notes:
-    """When numbers were given: (blocks begun so far, 0 by a block or 1 by the orchestrator, sizes of the tables)."""
+    """When numbers were assigned: (blocks begun so far, 0 by a block or 1 by the orchestrator, sizes of the tables)."""
 
     tables: Tables
     found: list[tuple[int, int, Sizes]] = field(default_factory=list)
 
     def note(self, blocks: int, by_orchestrator: bool) -> None:
-        """Keep what was added since the last note."""
+        """Record what was added since the last note."""
         sizes = sizes_of(self.tables)
         if not self.found or sizes != self.found[-1][2]:
             self.found.append((blocks, int(by_orchestrator), sizes))
@@ -40,7 +40,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Part:
-    """What one process recorded since it was on its own: rows, how many each block has, and what its tables got."""
+    """What one process recorded after the division: rows, their number for each block, and additions to the tables."""
 
     rows: Array
     counts: Array
@@ -71,8 +71,9 @@ def part_of(recording: NpuRecording, first_block: int, notes: Notes) -> Part:
 
 
 def merge(recording: NpuRecording, first_block: int, own: Part, parts: list[Part]) -> None:
-    """Give `recording`, which has the rows of the first blocks and all that its orchestrator did, the rows of the
-    others. `own` is what its tables got since."""
+    """Add the rows of the other blocks to `recording`, which has the rows of the first blocks and all commands of its
+    orchestrator. `own` are the additions to its tables since then.
+    """
     begin = own.notes[0][2]
     maps = _numbered_again(recording.tables, begin, [own, *parts])
     sites = maps[0][0]
@@ -88,7 +89,7 @@ def merge(recording: NpuRecording, first_block: int, own: Part, parts: list[Part
     def put(part: Part, numbers: list[Ints]) -> None:
         _put(merged, starts[:-1], part.counts, _renumbered(part.rows, numbers))
 
-    # parts have no row in common; rows of millions are memory that is touched for the first time, on both sides
+    # parts have no row in common; first touches of large memory are slow, so both sides run in threads
     together(partial(put, part, numbers) for part, numbers in zip(parts, maps[1:], strict=True))
     recording.block_first[first_block:] = starts[:-1].tolist()
     recording.observers.update(*(part.observers for part in parts))
@@ -96,8 +97,9 @@ def merge(recording: NpuRecording, first_block: int, own: Part, parts: list[Part
 
 
 def _put(merged: Array, starts: Ints, counts: Ints, rows: Array) -> None:
-    """Rows of some blocks to where these blocks start, of each as many as it has: blocks that follow each other in both
-    at once."""
+    """Copy rows of some blocks to the starts of these blocks, of each as many as it has: adjacent blocks in one
+    copy.
+    """
     blocks = np.flatnonzero(counts)
     before = (np.cumsum(counts) - counts)[blocks]
     moves = starts[blocks] - before
@@ -107,16 +109,16 @@ def _put(merged: Array, starts: Ints, counts: Ints, rows: Array) -> None:
         merged[begin + move : end + move] = rows[begin:end]
 
 
-# by the code of an operation: whether its operands are tiles, whether the third one is, whether it may have a pattern
+# by operation code: whether its operands are tiles, whether the third one is, whether it may have a pattern
 _HAS_TILES = ~np.isin(CLASSES, (SET, WAIT, BARRIER, POST, AWAIT))
 _IS_PLAIN = CLASSES == PLAIN
 _MOVES = np.isin(CLASSES, (LOAD, STORE, SCALAR))
 
 
 def _renumbered(rows: Array, numbers: list[Ints]) -> Array:
-    """Rows with other numbers of lines, tiles and patterns; the last entry of each list is that of NONE.
+    """Rows with new numbers of lines, tiles and patterns; the last entry of each list is that of NONE.
 
-    Numbers that stay as they are, as those of most kinds do in the first part, cost nothing.
+    Columns whose numbers do not change, as in most of the first part, are skipped.
     """
     sites, tiles, patterns = numbers
     if all(map(_is_same, numbers)):
@@ -130,19 +132,19 @@ def _renumbered(rows: Array, numbers: list[Ints]) -> Array:
             values = rows[column]
             rows[column] = np.where(holds, tiles[np.where(holds, values, NONE)], values)
     if not _is_same(patterns):
-        # what names a buffer has a pattern
+        # rows that name a buffer have a pattern
         patterned = np.flatnonzero(_MOVES[rows["op"]] & (rows["c"] >= 0))
         rows["y"][patterned] = patterns[rows["y"][patterned]]
     return rows
 
 
 def _is_same(numbers: Ints) -> bool:
-    """Whether all numbers but the last, that of NONE, are what they were."""
+    """Whether all numbers but the last, that of NONE, are unchanged."""
     return bool((numbers[:-1] == np.arange(len(numbers) - 1)).all())
 
 
 def _numbered_again(tables: Tables, begin: Sizes, parts: list[Part]) -> list[list[Ints]]:
-    """Number lines, tiles and patterns as they would have been met; gives for each part its numbers' new ones."""
+    """Renumber lines, tiles and patterns in order of first use; returns the new numbers for each part."""
     del tables.sites[begin[0] :], tables.tiles[begin[1] :], tables.tile_names[begin[1] :], tables.patterns[begin[2] :]
     tables.tile_numbers = {key: n for key, n in tables.tile_numbers.items() if n < begin[1]}
     tables.pattern_numbers = {key: n for key, n in tables.pattern_numbers.items() if n < begin[2]}
@@ -171,7 +173,7 @@ def _numbered_again(tables: Tables, begin: Sizes, parts: list[Part]) -> list[lis
 
 
 def _as_met(parts: list[Part], begin: Sizes) -> list[tuple[int, int, int]]:
-    """(part, kind, index) of all that parts added, in the order one process would have met them."""
+    """(part, kind, index) of all that the parts added, in the order in which one process would have met them."""
     found = []
     for number, part in enumerate(parts):
         for (_, _, before), (blocks, by_orchestrator, after) in pairwise(part.notes):

@@ -1,8 +1,8 @@
-"""What a launch records: one row for each tile operation, flag and barrier, in the order they were executed, and the
+"""The recording of a launch: one row for each tile operation, flag and barrier, in the order of execution, and the
 tables the rows refer to.
 
 Blocks of tasks follow each other; the rows of a block belong to its lanes (AIC, AIV0, AIV1), in an order in which the
-block can really run. Most rows of a loop are equal, so they are kept as bytes that are made once.
+block can really run. Most rows of a loop are equal, so rows are stored as shared byte strings.
 """
 
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from kernbench.result.finding import Place
 
 Ints = NDArray[np.int64]
 NONE = -1
-# rows that are joined at once
+# rows that are converted to an array at once
 _AT_ONCE = 1 << 13
 
 ROW = Struct("=hbbiiiiiqi")
 # a row in two parts: up to b, and from c on
-# rows of one round of a loop that is looked for
+# most rows of one iteration of a loop that is searched for
 _LONGEST_LOOP = 1024
 HEAD, TAIL = Struct("=hbbiiii"), Struct("=iqi")
 ROW_TYPE = np.dtype(
@@ -52,7 +52,7 @@ ROW_TYPE = np.dtype(
 Posts and waits between cores: x is the number of the post or of the wait |
 """
 
-# x of messages, which are fewer than 2^31: the lower half of it, as x itself is not aligned
+# x of messages, which are fewer than 2^31: its lower half, as x itself is not aligned
 _MESSAGE = np.dtype(
     {
         "names": ["message"],
@@ -65,7 +65,7 @@ _MESSAGE = np.dtype(
 
 @dataclass(frozen=True)
 class TileShape:
-    """One row of the tile table: where a tile lies and which part of it is valid."""
+    """One row of the tile table: the memory and offset of a tile, and its valid part."""
 
     space: str
     offset: int
@@ -76,7 +76,7 @@ class TileShape:
     root: int
 
 
-# what distinguishes tiles: space, offset, shape, element type, layout, valid part
+# identity of a tile: space, offset, shape, element type, layout, valid part
 TileKey = tuple[str, int, tuple[int, int], str, str, tuple[int, int]]
 
 
@@ -96,19 +96,19 @@ class Pattern:
 
 @dataclass
 class Tables:
-    """What rows refer to by number."""
+    """The tables that rows refer to by number."""
 
     sites: list[Place] = field(default_factory=list)
     tiles: list[TileShape] = field(default_factory=list)
     tile_names: list[str] = field(default_factory=list)
     tile_numbers: dict[object, int] = field(default_factory=dict)
-    # tiles that are only bytes of their memory: one inside another is a view of it
+    # contiguous tiles: one inside another is a view of it
     nesting: set[int] = field(default_factory=set)
     patterns: list[Pattern] = field(default_factory=list)
     pattern_numbers: dict[object, int] = field(default_factory=dict)
 
     def tile(self, key: TileKey, root: int, name: str) -> int:
-        """The number of a tile; a root of -1 makes it its own. Two names are two tiles, wherever they lie."""
+        """The number of a tile; a root of -1 makes it its own. Two names are two tiles, even at the same offset."""
         found = self.tile_numbers.get((*key, root, name))
         if found is None:
             found = self.tile_numbers[(*key, root, name)] = len(self.tiles)
@@ -139,8 +139,8 @@ class FifoRecord:
 
 @dataclass
 class TaskRecord:
-    """One task: what it depends on and why, where it was submitted, and its slots in the rings. `holds` are the tasks
-    that made tensors it uses: their memory is not given back before it is done.
+    """One task: its dependences with their reasons, where it was submitted, and its slots in the rings. `holds` are the
+    tasks that made tensors it uses: their memory is not released before it is done.
     """
 
     number: int
@@ -163,8 +163,9 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class Command:
-    """One thing the orchestrator did: submit, open, close, read or write; `target` is the task, scope or buffer,
-    `waits` the tasks it had to wait for."""
+    """One command of the orchestrator: submit, open, close, read or write; `target` is the task, scope or buffer,
+    `waits` the tasks it had to wait for.
+    """
 
     verb: str
     target: int
@@ -179,7 +180,7 @@ class Command:
 
 @dataclass
 class NpuRecording:
-    """Rows of all blocks, block by block, and what the orchestrator did."""
+    """Rows of all blocks, block by block, and the commands of the orchestrator."""
 
     tables: Tables = field(default_factory=Tables)
     _rows: list[bytes] = field(default_factory=list)
@@ -188,16 +189,16 @@ class NpuRecording:
     block_index: list[int] = field(default_factory=list)
     tasks: list[TaskRecord] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
-    # for each wait between cores the posts that it rests on
+    # for each wait between cores the posts that it depends on
     rests_on: list[tuple[int, ...]] = field(default_factory=list)
-    # operations by which a kernel may observe the order of blocks: looks at signals, sums of floats that round
+    # operations by which a kernel may observe the order of blocks: polled signals, rounded sums of floats
     observers: set[str] = field(default_factory=set)
-    # of these rows: what `time.costs.cases` finds
+    # cached result of `time.costs.cases`
     cases: tuple[Array, tuple[Array, NDArray[np.int32], Ints]] | None = field(default=None, repr=False, compare=False)
     _array: Array | None = None
     # whether the array has all rows, and the list none of them
     _is_taken: bool = field(default=False, repr=False, compare=False)
-    # lists of blocks as arrays: the first rows of those that are taken, and their tasks
+    # lists of blocks as arrays: their first rows, if finished, and their tasks
     _firsts: Ints | None = field(default=None, init=False, repr=False, compare=False)
     _owners: Ints | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -205,14 +206,14 @@ class NpuRecording:
         return f"<NpuRecording of {self.count:,} rows in {len(self.block_task):,} blocks of {len(self.tasks)} tasks>"
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """Those that were kept when rows were always a list have it under its old name."""
+        """Recordings pickled when rows were always a list have it under its old name."""
         vars(self).update(state)
         if "rows" in state:
             vars(self)["_rows"] = vars(self).pop("rows")
 
     @property
     def rows(self) -> list[bytes]:
-        """All rows, each as its bytes, to which a launch adds its own."""
+        """All rows, each as its bytes, to which a launch appends."""
         if self._is_taken:
             assert self._array is not None
             self._rows[:] = self._array.view(f"V{ROW_TYPE.itemsize}").tolist()
@@ -221,7 +222,7 @@ class NpuRecording:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._array) if self._is_taken and self._array is not None else len(self._rows)
 
     def begin_blocks(self, task: int, indices: list[int]) -> None:
@@ -239,31 +240,31 @@ class NpuRecording:
     def operations(self) -> Ints:
         """How many rows each operation has."""
         op, counts = self.array()["op"] if self.count else np.empty(0, np.int16), np.zeros(len(TABLE), np.int64)
-        # NumPy counts wider numbers than these: those of some thousand rows stay in the cache
+        # bincount widens its input: chunks of some thousand rows stay in the cache
         for start in range(0, len(op), _AT_ONCE):
             counts += np.bincount(op[start : start + _AT_ONCE], minlength=len(TABLE))
         return counts
 
     def columns(self, *names: str) -> tuple[Array, ...]:
-        """Columns of all rows, where they lie, as compiled loops read them; `message` is x of pushes and pops."""
+        """Columns of all rows as views, for compiled loops; `message` is x of pushes and pops."""
         rows = self.array()
         if not rows["c"].flags.aligned:
             self._array = rows = rows.copy()
         return tuple(rows.view(_MESSAGE)[name] if name == "message" else rows[name] for name in names)
 
     def finish(self) -> None:
-        """Nothing more is recorded: rows are kept as one array. Python's collector looks at each entry of a list."""
+        """Nothing more is recorded: rows become one array, since Python's collector visits each entry of a list."""
         if self._rows:
             self.take(self.array())
 
     def take(self, rows: Array) -> None:
-        """Have these rows instead of those recorded so far; nothing more is recorded."""
+        """Replace the rows recorded so far by these; nothing more is recorded."""
         self._rows.clear()
         self._array, self._is_taken, self._firsts = rows, True, None
 
     def settle(self, turns: list[tuple[int, int]]) -> Ints | None:
-        """Put the rows of blocks that took turns together; `turns` are (block, its first row) in the order they were
-        had. Gives for each row where it was, or None where all was in place.
+        """Make the rows of each block contiguous after blocks ran in turns; `turns` are (block, its first row) in the
+        order of execution. Returns each row's old position, or None if all were contiguous.
         """
         blocks = np.array([block for block, _ in turns], np.int64)
         starts = np.array([first for _, first in turns], np.int64)
@@ -277,7 +278,7 @@ class NpuRecording:
         return order
 
     def post_edges(self) -> tuple[Ints, Ints]:
-        """Rows of posts and the rows of waits that rest on them."""
+        """Rows of posts and the rows of waits that depend on them."""
         if not self.rests_on:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         posts, waits = self.numbered(POST), self.numbered(AWAIT)
@@ -316,7 +317,7 @@ class NpuRecording:
 
 
 def _put_together(rows: list[bytes]) -> Array:
-    """Rows as one array, some thousands at a time: Python keeps 80 bytes for each while it joins them."""
+    """Rows as one array, some thousands at a time: joining them takes 80 bytes for each."""
     found = np.empty(len(rows), ROW_TYPE)
     plain = found.view(np.uint8)
     for start in range(0, len(rows), _AT_ONCE):
@@ -332,7 +333,7 @@ def _bits(lanes: tuple[int, ...]) -> int:
 
 
 def repeated(rows: list[bytes], count: int) -> int:
-    """How many rows are repeated, where the last `count` are the same few again and again; else 0."""
+    """How many rows repeat, if the last `count` rows are the same few again and again; else 0."""
     tail = rows[-count:]
     if len(tail) < count:
         return 0

@@ -1,7 +1,7 @@
-"""The rows of all lanes of two launches, and what their orchestrators did, made comparable.
+"""The rows of all lanes of two launches and the commands of their orchestrators, in comparable form.
 
-Blocks are recorded as they come, and lanes of a block take turns: the rows of a lane are put together. Numbers of posts
-and waits are given as they come, too, and do not count.
+Blocks are recorded as they run, and lanes of a block take turns: the rows of each lane are collected. Numbers of posts
+and waits depend on the order and do not count.
 """
 
 import numpy as np
@@ -12,12 +12,12 @@ from kernbench.npu.isa.units import LANES
 from kernbench.npu.recording.record import NONE, NpuRecording, TileShape
 from kernbench.targets.work import Ints, Work, joint_numbers
 
-# what gives a program a value: with sums that round in the order they come in, such a value may differ by right
+# operations that read values: with sums rounded in another order such a value may differ legally
 _READS = np.isin([op.name for op in TABLE], ["read", "get"])
-# what a signal was when a program looked at it is up to the order
+# the value that a poll reads depends on the order
 _LOOKS = "poll"
 _COLUMNS = 8
-# bits of a block's number and of its lane, below the number of its task
+# bits of the block number and of the lane, below the number of the task
 _BLOCK, _LANE = 32, 2
 
 
@@ -30,7 +30,7 @@ def compared_works(first: NpuRecording, second: NpuRecording) -> tuple[Work, Wor
 
 
 def _tile(tile: TileShape) -> tuple[object, ...]:
-    """What a tile is, whatever it is called and whichever it is part of."""
+    """The identity of a tile, without its name and root."""
     return tile.space, tile.offset, tile.shape, tile.dtype, tile.layout, tile.valid
 
 
@@ -67,7 +67,7 @@ def _programs(recording: NpuRecording, rows: Array) -> Ints:
 
 
 def _commands(recording: NpuRecording, verbs: Ints) -> Ints:
-    """What the orchestrator did, as rows of a program before all lanes. What it had to wait for is up to the order."""
+    """The commands of the orchestrator as rows of a program before all lanes, without their waits."""
     found = np.full((len(recording.commands), _COLUMNS), NONE, np.int64)
     found[:, 0] = verbs[:-1]
     found[:, 1] = [command.target for command in recording.commands]
@@ -93,7 +93,7 @@ def _rows(rows: Array, tiles: Ints, patterns: Ints) -> Ints:
 
 
 def _observers(recording: NpuRecording, rows: Array) -> list[str]:
-    """What may make a program do other things in another order."""
+    """Operations that may make a program behave differently under another order."""
     looks = _LOOKS in recording.observers
     reads = bool(_READS[rows["op"]].any()) or any(c.verb == "read" for c in recording.commands)
     reads = reads or any(task.predicated for task in recording.tasks)

@@ -1,1 +1,1 @@
-"""The runtime an orchestration function submits to: scopes, rings, the tensor map, and values it reads and writes."""
+"""The runtime of orchestration functions: scopes, rings, the tensor map, and values that they read and write."""

@@ -1,4 +1,4 @@
-"""Rings: what a submit takes until it is reclaimed, in order, and the proof that a full ring can never drain.
+"""Rings: the resources of a submit, reclaimed in order, and the proof that a full ring can never drain.
 
 A ring has task slots, heap for tensors the runtime makes, and dependence entries. The oldest slot is reclaimed when its
 task, all tasks that depend on it and all that use a tensor it made are done and its scope is closed.
@@ -16,7 +16,7 @@ _UNITS = {"window": "task slots", "heap": "bytes of heap", "dependences": "depen
 
 @dataclass(frozen=True)
 class Slot:
-    """What one task holds: (slots, bytes, entries), and the scope it was submitted in."""
+    """The resources of one task: (slots, bytes, entries), and the scope it was submitted in."""
 
     task: Task
     scope: int
@@ -25,7 +25,7 @@ class Slot:
 
 @dataclass
 class Ring:
-    """One ring. After a proved deadlock its sizes grow, so that the least that would do can be reported."""
+    """One ring. After a proved deadlock its sizes grow, so that the smallest sufficient sizes can be reported."""
 
     number: int
     sizes: tuple[int, int, int]
@@ -36,7 +36,7 @@ class Ring:
     stalls: int = 0
 
     def lacking(self, amounts: tuple[int, int, int]) -> list[str]:
-        """Which parts have no room for this much more."""
+        """The resources that are short for this much more."""
         parts = zip(PARTS, self.sizes, self.used, amounts, self.needed, strict=True)
         return [name for name, size, used, more, grown in parts if used + more > max(size, grown)]
 
@@ -48,7 +48,7 @@ class Ring:
             self.peak[i] = max(self.peak[i], self.used[i])
 
     def reclaim(self, closed: set[int], tasks: list[Task]) -> bool:
-        """Give back what can be, oldest first; whether anything was."""
+        """Reclaim what can be, oldest first; whether there was any."""
         before = len(self.slots)
         while self.slots and self.is_free(self.slots[0], closed, tasks):
             for i, amount in enumerate(self.slots.popleft().amounts):
@@ -56,21 +56,21 @@ class Ring:
         return len(self.slots) < before
 
     def is_free(self, slot: Slot, closed: set[int], tasks: list[Task]) -> bool:
-        """Whether nobody needs a slot any more."""
+        """Whether a slot is no longer needed."""
         task = slot.task
         return slot.scope in closed and task.done and all(tasks[c].done for c in task.consumers | task.users)
 
     def grow(self, amounts: tuple[int, int, int]) -> None:
-        """Nothing can be reclaimed: this much at least is needed."""
+        """Nothing can be reclaimed: increase the sizes to what is needed at least."""
         for i, amount in enumerate(amounts):
             self.needed[i] = max(self.needed[i], self.used[i] + amount)
 
     def least(self) -> str:
-        """The smallest sizes that would have worked, where those given do not."""
+        """The smallest sufficient sizes, where the given ones are too small."""
         parts = zip(PARTS, self.sizes, self.needed, strict=True)
         return ", ".join(f"tasks.{name} = {need}" for name, size, need in parts if need > size)
 
     def usage(self, parts: list[str]) -> str:
-        """How much of some parts there is and is used."""
+        """Size and use of some resources."""
         both = {name: (size, used) for name, size, used in zip(PARTS, self.sizes, self.used, strict=True)}
         return " and ".join(f"{both[p][1]} of {both[p][0]} {_UNITS[p]}" for p in parts)

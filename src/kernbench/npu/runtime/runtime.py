@@ -1,4 +1,4 @@
-"""The runtime an orchestration function talks to: scopes, tensors, FIFOs, submits, and values read and written."""
+"""The runtime as an orchestration function sees it: scopes, tensors, FIFOs, submits, and values read and written."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -29,7 +29,7 @@ __kernbench_internal__ = True
 
 
 class Runtime:
-    """What an orchestration function is given as `rt`."""
+    """The runtime that an orchestration function gets as `rt`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Runtime:
 
     @property
     def aivs(self) -> int:
-        """Vector cores of the chip: as many blocks of a task of one vector lane run at the same time."""
+        """Vector cores of the chip, which is how many blocks of a task of one vector lane run at the same time."""
         return self.context.chip.aivs
 
     @property
@@ -67,11 +67,11 @@ class Runtime:
     # Scopes
 
     def scope(self, manual: bool = False) -> AbstractContextManager[None]:
-        """Tensors made and tasks submitted inside are given back when it closes and they are done.
+        """Tensors made and tasks submitted inside are released when it closes and they are done.
 
         In a manual scope dependences are only those given as deps=[...]; the tensor map is neither consulted nor
-        updated, and scopes inside it are manual too. Scopes nest 64 deep at most, the one around the orchestration
-        included.
+        updated, and scopes inside it are manual too. Scopes nest 64 deep at most, including the one around the
+        orchestration.
         """
         self._check_caller("scope")
         return self._scopes.ask(manual, self._here())
@@ -81,7 +81,7 @@ class Runtime:
         return self._scopes.open(manual, where)
 
     def close_all(self) -> None:
-        """The orchestration has returned: close what is open."""
+        """The orchestration has returned: close the open scopes."""
         self._scopes.close_all()
 
     def _check_caller(self, verb: str) -> None:
@@ -109,14 +109,14 @@ class Runtime:
         initial_value: float | int | None = None,
         manual_dep: bool = False,
     ) -> Tensor:
-        """A tensor made by the runtime in the heap of this scope's ring; it holds its initial value, or nothing yet."""
+        """A tensor made by the runtime in the heap of this scope's ring, with its initial value or uninitialised."""
         self._check_caller("tensor")
         task = self._admit(Create(sizes(shape), dtype_name(dtype), name, initial_value, manual_dep))
         return task.outputs[0]
 
     @refusing
     def make(self, *wanted: Create) -> Task:
-        """Several tensors at once, by one submit: `outputs` of the task that it gives back."""
+        """Make several tensors in one submit: they are the `outputs` of the task it returns."""
         self._check_caller("make")
         return self._admit(*wanted)
 
@@ -126,7 +126,7 @@ class Runtime:
         # it is done at once: nobody needs to wait for it
         self._make(task, wanted, -1)
         task.done = True
-        # whoever follows it alone may be staged at once
+        # tasks that depend only on it may be staged at once
         task.record.early = True
         self._command("tensor", task.number)
         return task
@@ -148,10 +148,11 @@ class Runtime:
 
     @refusing
     def write(self, tensor: Tensor, *at: int, value: float | int) -> None:
-        """Give an element of a tensor a value: `rt.write(t, 2, 3, value=7)`.
+        """Set an element of a tensor: `rt.write(t, 2, 3, value=7)`.
 
         The orchestrator waits for the tasks that write the element and the one that made the tensor, and for tasks that
-        read what the runtime made. It does not see tasks that only read a tensor of the host: declare it INOUT there.
+        read a tensor of the runtime. Tasks that only read a tensor of the host are not waited for: declare it INOUT
+        there.
         """
         self._check_caller("write")
         self._values.write(tensor, at, value)
@@ -178,8 +179,8 @@ class Runtime:
 
         Kernels are called as kernel(core, *args); one of the chip's `kernels` may be given by its number. Tensors are
         given as IN(t), OUT(t), INOUT(t), NO_DEP(t) or CREATE(shape, dtype); numbers and FIFOs as they are. `deps` are
-        tasks, or their task_id. The task is skipped where its `predicate` (PREDICATE(t[0], "gt", 3), or t[0] alone for
-        "not 0") does not hold; whoever writes that element must be waited for. With `allow_early_resolve` tasks that
+        tasks, or their task_id. The task is skipped if its `predicate` (PREDICATE(t[0], "gt", 3), or t[0] alone for
+        "not 0") does not hold; writers of that element must be waited for. With `allow_early_resolve` tasks that
         wait only for such tasks may be put on free cores before these are done, and start when they are.
         """
         lanes = ((AIC, aic), (AIV0, aiv if aiv0 is None else aiv0), (AIV1, aiv if aiv1 is None else aiv1))
@@ -207,9 +208,9 @@ class Runtime:
         allow_early_resolve: bool = False,
         name: str = "dummy",
     ) -> Task:
-        """Submit a task without kernels: it waits for what its arguments and `deps` say, and others wait for it.
+        """Submit a task without kernels: it waits for its arguments and `deps`, and other tasks wait for it.
 
-        It takes no core. Arguments are those of `submit`; what it declares as written holds what it held.
+        It takes no core. Arguments are those of `submit`; what it declares as written keeps its values.
         """
         self._check_caller("submit_dummy")
         check_args(self.context, args)
@@ -228,7 +229,7 @@ class Runtime:
         deps: Sequence[Task | int],
         held: Sequence[Tensor] = (),
     ) -> Task:
-        """A task with its dependences, tensors and slot; it is not yet ready to run. It uses `held` beside its args."""
+        """A task with its dependences, tensors and slot, not yet ready to run. It uses `held` besides its args."""
         asked = [a for a in args if isinstance(a, Arg)]
         for arg in asked:
             if arg.tensor.buffer.closed:
@@ -246,7 +247,7 @@ class Runtime:
         return task
 
     def _kernel(self, lane: int, kernel: object) -> Any:
-        """The function meant by a number; a function is itself."""
+        """The function with a number; a function is returned as it is."""
         if isinstance(kernel, bool) or not isinstance(kernel, int):
             return kernel
         if kernel not in self._kernels:
@@ -271,7 +272,7 @@ class Runtime:
         return dict(sorted(found.items()))
 
     def _number(self, task: Task | int) -> int:
-        """The number of a task that is given as itself or by its task_id."""
+        """The number of a task, given as the task or by its task_id."""
         number = task.number if isinstance(task, Task) else task
         known = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(self.context.tasks)
         if not known:
@@ -280,7 +281,7 @@ class Runtime:
         return number
 
     def _retain(self, task: Task, args: list[Arg], dependences: dict[int, str]) -> None:
-        """Whoever made what the task is given, and whom it names in deps=, stays until it is done."""
+        """The makers of the task's arguments, and the tasks in its deps=, keep their slots until it is done."""
         makers = {arg.tensor.buffer.maker for arg in args}
         for number, why in dependences.items():
             if number in makers or why == "given as deps":
@@ -317,7 +318,9 @@ class Runtime:
         return task
 
     def _hold(self, task: Task, tensors: Sequence[Tensor]) -> None:
-        """The memory of tensors that a task uses stays until it is done, whether or not it waits for who made them."""
+        """The memory of tensors that a task uses is kept until it is done, whether or not it depends on their
+        makers.
+        """
         task.record.holds = tuple(sorted({t.buffer.creator for t in tensors if t.buffer.creator >= 0}))
         for number in task.record.holds:
             self.context.tasks[number].users.add(task.number)
@@ -333,7 +336,7 @@ class Runtime:
             task.outputs.append(made)
 
     def _fill(self, task: Task, buffer: Buffer, value: float | int) -> None:
-        """Give a new tensor its initial value, before anybody can see it."""
+        """Fill a new tensor with its initial value, before anybody can see it."""
         number = fitting(self.context, value, buffer.dtype)
         if buffer.array is not None:
             buffer.array[...] = number
@@ -342,7 +345,7 @@ class Runtime:
         task.record.filled_bytes += buffer.nbytes
 
     def add_buffer(self, name: str, shape: tuple[int, ...], dtype: str, array: Array | None, external: bool) -> Tensor:
-        """Memory that tasks can be given."""
+        """A tensor for a new buffer."""
         context = self.context
         if not external:
             array = self._fresh(name, shape, dtype)
@@ -353,7 +356,7 @@ class Runtime:
         return whole(buffer)
 
     def _fresh(self, name: str, shape: tuple[int, ...], dtype: str) -> Array | None:
-        """Memory for a tensor of the runtime; what this computer has no room for is refused, with its size."""
+        """Memory for a tensor of the runtime; if this computer has too little, that is an error with the size."""
         try:
             return fresh_array(shape, dtype, self.context.carries_data)
         except (MemoryError, ValueError):
@@ -412,7 +415,7 @@ class Runtime:
 
     @property
     def ring_deadlocks(self) -> list[Finding]:
-        """What was proved, with the smallest sizes that would work."""
+        """The proved deadlocks, with the smallest sufficient sizes."""
         found = []
         for number, (where, message) in self._reported.items():
             ring = self.rings[number]
@@ -425,7 +428,7 @@ class Runtime:
         return found
 
     def finish(self) -> None:
-        """Run what is left."""
+        """Run the remaining tasks."""
         while self._executor.run_one():
             pass
         self._executor.stand_still()

@@ -1,4 +1,4 @@
-"""Scopes of an orchestration: what is submitted and made inside one is given back when it closes."""
+"""Scopes of an orchestration: what is submitted and made inside one is released when it closes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from kernbench.npu.tasks.task import Context
 from kernbench.result.finding import Place
 
 __kernbench_internal__ = True
-# the one that the runtime opens around an orchestration is the first of them
+# including the scope that the runtime opens around an orchestration
 MOST_SCOPES = 64
 
 
@@ -23,7 +23,7 @@ class Scope:
 
 
 class Opening:
-    """What `with` opens and closes: a scope that is asked for."""
+    """The context manager of a scope."""
 
     def __init__(self, scopes: "Scopes", manual: bool, where: Place):
         self._scopes, self._manual, self.where = scopes, manual, where
@@ -36,7 +36,7 @@ class Opening:
         self.scope = self._scopes.open(self._manual, self.where)
 
     def __exit__(self, kind: object, *exc: object) -> None:
-        # what is raised on the way out says more than the order of scopes
+        # an exception matters more than scopes closed out of order
         self._scopes.close(self.scope if kind is None else None)
 
 
@@ -78,7 +78,7 @@ class Scopes:
         return self.current
 
     def _check(self, manual: bool) -> None:
-        """A manual scope has only manual ones inside, and there is an end to nesting."""
+        """Check that scopes inside a manual scope are manual, and the nesting depth."""
         outer = next((scope for scope in self._open if scope.manual), None)
         if outer is not None and not manual:
             self.context.fail(
@@ -94,7 +94,7 @@ class Scopes:
             )
 
     def close(self, wanted: Scope | None = None) -> None:
-        """Close the innermost scope, which must be the one that is meant, if one is."""
+        """Close the innermost scope, which must be `wanted` if given."""
         if wanted is not None and wanted is not self.current:
             message = f"the scope opened at {wanted.where} is closed "
             message += "a second time" if wanted.number in self.closed else "before one that was opened inside it"
@@ -107,7 +107,9 @@ class Scopes:
                 buffer.closed = True
 
     def close_all(self) -> None:
-        """The orchestration has returned: what it left open is reported, and closed; so is what it never opened."""
+        """The orchestration has returned: close and report scopes that it left open, and report those it never
+        opened.
+        """
         for opening in self._asked:
             if opening.scope is None:
                 message = "rt.scope() makes a scope, and nothing opened it: what follows is outside it"

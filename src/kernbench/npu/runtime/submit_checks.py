@@ -1,4 +1,4 @@
-"""What a submit must be to have a meaning; the rest is refused at the orchestration's line."""
+"""Checks of the arguments of submits; invalid ones are refused at the orchestration's line."""
 
 from collections.abc import Callable, Sequence
 from operator import index
@@ -19,12 +19,12 @@ Kernel = Callable[..., object]
 def check_submit(
     context: Context, kernels: dict[int, Kernel], blocks: int, sync_start: bool, args: Sequence[object]
 ) -> None:
-    """Kernels, blocks and arguments of one submit."""
+    """Check kernels, blocks and arguments of one submit."""
     if not kernels or not all(map(callable, kernels.values())):
         context.fail("misuse", "a task needs a kernel, a function: submit(aic=..., aiv=...)")
     if isinstance(blocks, bool) or not hasattr(blocks, "__index__") or blocks < 1:
         context.fail("misuse", f"block_num {blocks!r}: a task has at least one block")
-    # numbers of NumPy would overflow
+    # NumPy integers would overflow
     if index(blocks) * len(kernels) > MOST_PARTS:
         context.fail(
             "misuse",
@@ -38,7 +38,7 @@ def check_submit(
 
 
 def most_together(chip: ChipModel, lanes: Sequence[int]) -> tuple[int, str]:
-    """How many blocks with these lanes run at the same time, and of what there are as many."""
+    """How many blocks with these lanes run at the same time, and the name of the unit that limits it."""
     if len(lanes) == 1 and lanes[0] != AIC:
         return chip.aivs, "AIVs"
     return chip.clusters.count, "clusters"
@@ -55,7 +55,7 @@ def _check_together(context: Context, kernels: dict[int, Kernel], blocks: int) -
 
 
 def check_args(context: Context, args: Sequence[object]) -> None:
-    """How many arguments there may be, and that tensors say what is done with them."""
+    """Check the number of arguments, and that tensors have a direction."""
     tensors = sum(isinstance(a, (Arg, Create)) for a in args)
     fifos = sum(isinstance(a, Fifo) for a in args)
     scalars = len(args) - tensors - fifos

@@ -1,8 +1,8 @@
-"""The tensor map: which tasks wrote which parts of which buffers last, and so whom a task must wait for.
+"""The tensor map: the last writers of each part of each buffer, from which dependences follow.
 
 A task that reads waits for the last overlapping writers. INOUT also replaces the entries it covers. OUT on an existing
-tensor only adds an entry, and waits for the task that made the tensor, as NO_DEP does, which is all that NO_DEP does.
-What is written after it was read is not tracked, unless asked for. A tensor with `manual_dep` is not followed at all.
+tensor only adds an entry, and waits for the task that made the tensor; NO_DEP does only the latter. Writes after reads
+are not tracked, unless asked for. A tensor with `manual_dep` is not tracked at all.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ class TensorMap:
         self._track_war = track_war
 
     def lookup(self, arg: Arg) -> dict[int, str]:
-        """The tasks that a task with this argument waits for, and why."""
+        """The tasks that a task with this argument waits for, with the reasons."""
         tensor, number, maker = arg.tensor, arg.tensor.buffer.number, arg.tensor.buffer.maker
         found: dict[int, str] = {}
         is_manual = tensor.buffer.manual_dep
@@ -39,7 +39,7 @@ class TensorMap:
         return found
 
     def insert(self, arg: Arg, task: int) -> None:
-        """Note what a task does with an argument."""
+        """Record the use of an argument by a task."""
         tensor, number = arg.tensor, arg.tensor.buffer.number
         if tensor.buffer.manual_dep:
             return

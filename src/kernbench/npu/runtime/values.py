@@ -1,8 +1,8 @@
-"""Single values of tensors that the orchestrator itself reads and writes, and what it waits for before it does.
+"""Single values of tensors that the orchestrator itself reads and writes, and what it waits for before.
 
-To read, it waits for the last writers. To write, it waits for the last writers and the task that made the tensor, and
-for those tasks that keep what these made alive: readers of what the runtime made, and tasks that name them in deps=.
-Readers that nothing retains are not seen, as in the reference; that a write may come too early for them is a finding.
+A read waits for the last writers. A write waits for the last writers and the task that made the tensor, and for the
+tasks that retain these: readers of tensors of the runtime, and tasks that name them in deps=. Readers that retain
+nothing are not seen, as in the reference; a write that may come too early for them is a finding.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ __kernbench_internal__ = True
 
 
 class Values:
-    """What the orchestrator knows to be done (`known`, a bit for each task), and its accesses to memory."""
+    """The tasks that the orchestrator knows to be done (`known`, a bit for each), and its accesses to memory."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Values:
         self.known = 0
 
     def read(self, tensor: Tensor, at: tuple[int, ...]) -> Any:
-        """An element as a number."""
+        """Read an element as a number."""
         element = self._element("read", tensor, at)
         self._wait("read", element, self._map.writers(element))
         if element.buffer.external:
@@ -56,7 +56,7 @@ class Values:
         return array[element.offset].item()
 
     def write(self, tensor: Tensor, at: tuple[int, ...], value: float | int) -> None:
-        """Give an element a value."""
+        """Set an element."""
         element = self._element("write", tensor, at)
         number = fitting(self._context, value, element.dtype)
         self._context.share()
@@ -77,7 +77,7 @@ class Values:
         return element
 
     def _to_write(self, element: Tensor) -> list[int]:
-        """Writers, the maker, and what retains them."""
+        """Writers, the maker, and the tasks that retain them."""
         tasks, maker = self._context.tasks, element.buffer.maker
         producers = {*self._map.writers(element), *([maker] if maker >= 0 else [])}
         retained = {number for producer in producers for number in tasks[producer].retained_by}

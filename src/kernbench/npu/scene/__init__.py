@@ -1,1 +1,1 @@
-"""Test classes of folders with C++ kernels: read as they lie, and run on the machine."""
+"""Test classes of folders with C++ kernels: read unchanged, and run on a simulated chip."""

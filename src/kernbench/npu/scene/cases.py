@@ -1,4 +1,4 @@
-"""Which tests a file or folder has: its classes, their sources, and the cases for a chip."""
+"""Finds the tests of a file or folder: its classes, their sources, and the cases for a chip."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from kernbench.npu.scene.modules import load, offered
 from kernbench.npu.scene.offered import SceneTestCase
 
 CHIPS = ("a2a3", "a5")
-# the level of programs of the host
+# the level of host programs
 HOST = 3
 
 
@@ -48,8 +48,8 @@ def files_in(path: Path) -> list[Path]:
 def cases_of(
     file: Path, platform: str = "", wanted: Sequence[str] = (), changes: Mapping[str, object] | None = None
 ) -> list[Case]:
-    """The cases of a file for a platform ("a2a3", "a5", or the first that a case names): those by name, all of them
-    ("all"), or without names those that are not marked as manual.
+    """The cases of a file for a platform ("a2a3", "a5", or the first that a case names): by name, all of them
+    ("all"), or by default those that are not marked as manual.
     """
     if platform and platform.removesuffix("sim") not in CHIPS:
         raise BenchError(unknown("platform", platform, CHIPS))
@@ -108,7 +108,7 @@ def _refusal(test: type[SceneTestCase], level: int, chips: object) -> str:
 
 
 def _is_manual(mark: object, chip: str) -> bool:
-    """Whether a case is marked as manual; a list is of platforms for which it is."""
+    """Whether a case is marked as manual; a list names the platforms on which it is."""
     return bool({chip, f"{chip}sim"} & {str(p) for p in mark}) if isinstance(mark, (list, tuple, set)) else bool(mark)
 
 

@@ -1,8 +1,8 @@
-"""Programs of the host that drive one chip (level 3): what such a program is given, and what it submits.
+"""Host programs that drive one chip (level 3): the objects that they use, and the tasks that they submit.
 
-A task for the chip is launched where it is submitted, and a function of the host is called there: each task sees what
-those before it wrote, which is one of the orders that its dependences allow. Other processes, frames and mailboxes of
-the reference's worker are not modelled; a program that looks at them is refused with the name it asks for.
+A chip task is launched when it is submitted, and a host function is called when it is submitted: each task sees the
+writes of those before it, which is one of the orders that its dependences allow. Other processes, frames and mailboxes
+of the reference's worker are not modelled; a program that uses them is refused with the name it asks for.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from kernbench.npu.scene.offered import ArgDirection, Scalar, TaskArgsBuilder, T
 
 
 class TensorArgType(IntEnum):
-    """What a task does with a tensor that it is given."""
+    """The direction of a tensor argument."""
 
     INPUT = 0
     OUTPUT = 1
@@ -30,7 +30,7 @@ class TensorArgType(IntEnum):
 
 
 class DataType(IntEnum):
-    """Types of elements by their numbers."""
+    """Element types by their numbers."""
 
     FLOAT32 = 0
     FLOAT16 = 1
@@ -54,36 +54,36 @@ _TAGS = {
 
 
 class Given(NamedTuple):
-    """A tensor of the host as an argument: its name, and what holds its values."""
+    """A host tensor as an argument: its name, and its array or torch tensor."""
 
     name: str
     value: object
 
 
 class TaskArgs:
-    """The arguments of a task: tensors with what is done to them, and numbers of 64 bits."""
+    """The arguments of a task: tensors with their directions, and numbers of 64 bits."""
 
     def __init__(self) -> None:
         self.tensors: list[tuple[Given, TensorArgType]] = []
         self.scalars: list[int] = []
 
     def add_tensor(self, tensor: Given, tag: TensorArgType = TensorArgType.INPUT) -> None:
-        """One more tensor."""
+        """Add a tensor."""
         if not isinstance(tensor, Given):
             raise BenchError(f"add_tensor: a tensor of a buffer or of the test's arguments is wanted, got {tensor!r}")
         self.tensors.append((tensor, TensorArgType(tag)))
 
     def add_scalar(self, value: int) -> None:
-        """One more number."""
+        """Add a number."""
         self.scalars.append(int(value))
 
 
 class CallConfig(SimpleNamespace):
-    """Settings of a call; the chip's are those of the case."""
+    """Settings of a call; those of the chip come from the case."""
 
 
 class Callables:
-    """What a test names, by attributes: tasks for the chip, their signatures (`NAME_sig`), functions of the host."""
+    """The callables of a test, as attributes: tasks for the chip, their signatures (`NAME_sig`), host functions."""
 
     def __init__(self, entries: Mapping[str, object]):
         self._entries = dict(entries)
@@ -94,12 +94,12 @@ class Callables:
         return self._entries[name]
 
     def keep(self, *things: object) -> object:
-        """Nothing goes away before the program ends."""
+        """Keep objects alive until the program ends."""
         return things[0] if len(things) == 1 else things
 
 
 class Buffer:
-    """Memory of the host that tasks may be given."""
+    """Host memory that tasks may be given."""
 
     def __init__(self, number: int, nbytes: int):
         self.nbytes, self._name = nbytes, f"buffer_{number}"
@@ -115,7 +115,7 @@ class Buffer:
         return Given(self._name, values)
 
     def close(self) -> None:
-        """The program needs it no more."""
+        """The program no longer needs the buffer."""
 
 
 Launch = Callable[[str, list[TensorArg | Scalar]], None]
@@ -123,14 +123,14 @@ Launch = Callable[[str, list[TensorArg | Scalar]], None]
 
 @dataclass
 class Worker:
-    """One chip and the functions of the host beside it; `launch` runs a task by the name of its callable."""
+    """One chip and the host functions beside it; `launch` runs a task by the name of its callable."""
 
     launch: Launch
     platform: str
     buffers: list[Buffer] = field(default_factory=list)
 
     def create_buffer(self, nbytes: int) -> Buffer:
-        """Memory of the host that tasks may be given."""
+        """Allocate host memory that tasks may be given."""
         self.buffers.append(Buffer(len(self.buffers), int(nbytes)))
         return self.buffers[-1]
 
@@ -153,12 +153,12 @@ class Worker:
         self.launch(task, [*named, *scalars])
 
     def submit_sub(self, function: Callable[..., object], args: TaskArgs | None = None) -> None:
-        """Call a function of the host."""
+        """Call a host function."""
         function(args)
 
 
 def _check_apart(one: TensorArg, tag: TensorArgType, named: list[TensorArg]) -> None:
-    """A tensor that is written is not part of another argument's memory: each is copied to the chip by itself."""
+    """A written tensor must not overlap another argument: each is copied to the chip separately."""
     for other in named:
         arrays = isinstance(one.value, np.ndarray) and isinstance(other.value, np.ndarray)
         if tag in _WRITTEN and other is not one and arrays and np.may_share_memory(one.value, other.value):

@@ -1,5 +1,6 @@
-"""Runs a case whose test is a program of the host that drives one chip: an orchestration in Python, or the test's own
-`test_run` where it has none."""
+"""Runs a case whose test is a host program that drives one chip: an orchestration in Python, or the test's own
+`test_run` if it has none.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ _GIVEN = ("st_worker", "st_platform")
 
 
 def run_program(case: Case, budget: Budget | None) -> tuple[Run, str]:
-    """Run the program of a case; a Run of all its launches, and what is wrong about the result."""
+    """Run the program of a case; returns a Run of all its launches, and why the result is wrong."""
     runs: list[Run] = []
     tasks = _tasks(case)
 
@@ -73,12 +74,12 @@ def _handles(case: Case) -> dict[str, object]:
 
 
 def _functions(case: Case) -> dict[str, object]:
-    """Functions of the host by name."""
+    """Host functions by name."""
     return {name: table["callable"] for name, table in _listed(case).items() if "callable" in table}
 
 
 def _orchestrated(case: Case, worker: Worker, program: Callable[..., object]) -> str:
-    """An orchestration in Python over the test's arguments; what the test says is wrong."""
+    """Run an orchestration in Python on the test's arguments; returns the failure of the test's comparison."""
     test = case.test()
     given = own(case, "generate_args", test.generate_args, case.params)
     golden = None if case.skips_golden else given.clone()
@@ -96,7 +97,7 @@ def _orchestrated(case: Case, worker: Worker, program: Callable[..., object]) ->
 
 
 def _of_test(case: Case, worker: Worker) -> str:
-    """The test's own `test_run`; what it says is wrong."""
+    """Run the test's own `test_run`; returns the failure that it reports."""
     vars_of = cast("dict[str, object]", {"st_worker": worker, "st_platform": case.chip})
     test = type(
         case.test.__name__, (case.test,), {"_st_chip_handles": _handles(case), "_st_sub_handles": _functions(case)}
@@ -113,7 +114,7 @@ def _of_test(case: Case, worker: Worker) -> str:
 
 
 def _called(case: Case, program: Callable[..., object], *given: object, **named: object) -> None:
-    """Call a program of the host; what it raises, but for its own assertions, is why it cannot run here."""
+    """Call a host program; its exceptions, other than its own assertions, are the reason why it cannot run here."""
     try:
         program(*given, **named)
     except (KernbenchError, AssertionError):

@@ -1,7 +1,7 @@
-"""Reads a file with test classes while the modules it imports are there by their own names.
+"""Reads a file with test classes while substitutes for the modules it imports are installed under their names.
 
-What describes a test is offered (`offered.py`). What speaks to the reference's own runtime may be imported, and fails
-where it is used: a file with one such test and ten others has ten that run.
+What describes a test is provided (`offered.py`). The interfaces of the reference's own runtime can be imported, and
+fail on use: in a file with one such test and ten others the ten can run.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ _FOLDERS = ("tests", "examples")
 
 
 class Absent:
-    """A name of the reference's runtime: it may be imported, passed on and asked for parts, and not be called."""
+    """A name of the reference's runtime: it can be imported, passed on and asked for attributes, but not called."""
 
     def __init__(self, name: str):
         self._name = name
@@ -35,7 +35,7 @@ class Absent:
         return Absent(f"{self._name}.{part}")
 
     def _part(self, *_: object) -> "Absent":
-        """Sizes of the runtime's own memory are worked out from each other; nobody uses them here."""
+        """Sizes of the runtime's own memory are computed from each other, and not used here."""
         return Absent(f"a number made of {self._name}")
 
     __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = __floordiv__ = __mod__ = _part
@@ -46,7 +46,7 @@ class Absent:
 
 
 class _AbsentModule(ModuleType):
-    """A module of which nothing is offered, or not everything."""
+    """A module of which no names, or not all names, are provided."""
 
     def __getattr__(self, name: str) -> Absent:
         if name.startswith("__"):
@@ -55,7 +55,7 @@ class _AbsentModule(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds every module of the reference that nobody else has found."""
+    """Finds every module of the reference that no other finder has found."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name.partition(".")[0] not in _OFFERED:
@@ -66,7 +66,7 @@ class _Finder(MetaPathFinder, Loader):
         return _AbsentModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing is in it."""
+        """The module is empty."""
 
 
 def _module(name: str, path: list[str], **content: object) -> ModuleType:
@@ -77,7 +77,7 @@ def _module(name: str, path: list[str], **content: object) -> ModuleType:
 
 
 def _modules(root: Path | None) -> dict[str, ModuleType]:
-    """The modules by name; `root` is the folder that has the golden functions."""
+    """The modules by name; `root` is the folder with the golden functions."""
     described = (
         "ArgDirection", "TensorArg", "Scalar", "TaskArgsBuilder", "SceneTestCase", "scene_test", "scene_level",
         "SceneTestLevel",
@@ -101,13 +101,13 @@ def _modules(root: Path | None) -> dict[str, ModuleType]:
 
 
 def _root(file: Path) -> Path | None:
-    """The folder above a file that has golden functions beside it."""
+    """The closest parent folder of a file with golden functions in it."""
     return next((p for p in file.parents if (p / "simpler_setup" / "goldens").is_dir()), None)
 
 
 @contextmanager
 def offered(file: Path) -> Iterator[None]:
-    """While it lasts, the modules that `file` imports are there by their names."""
+    """Inside this context the modules that `file` imports are installed."""
     root = _root(file)
     own = (*_OFFERED, *(_FOLDERS if root is not None else ()))
 
@@ -131,8 +131,9 @@ def offered(file: Path) -> Iterator[None]:
 
 
 def load(file: Path) -> ModuleType:
-    """The module of a file; call it inside `offered(file)`. What lies beside it, or beside a folder above it in the
-    same checkout, can be imported by dots."""
+    """The module of a file; call it inside `offered(file)`. Files beside it, or beside a parent folder in the
+    same checkout, can be imported relatively.
+    """
     top = _root(file) or file.parent
     parent = f"kernbench_scene_{abs(hash(top))}"
     _package(parent, top)

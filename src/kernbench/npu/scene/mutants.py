@@ -1,12 +1,12 @@
 """Is each flag, barrier and direction of C++ sources needed, and is it noticed where one is missing or wrong?
 
-A flag or barrier is left out by its line: the kernel is not compiled again, its records of that line are passed over.
+A flag or barrier is left out by its line: the kernel is not compiled again, its records of that line are skipped.
 A direction is changed where the orchestration submits: each tensor argument of each line is declared as each of the
 other two.
 
-What no check notices is compared with the whole program by the order of all accesses. Where that is the same, the line
-orders nothing that others do not (harmless). Else nobody noticed: the line keeps operations apart that touch nothing in
-common, or a check misses what they touch. That is for a person to read (unnoticed).
+A mutant that no check reports is compared with the original by the order of all accesses. If that is the same, the
+line is redundant (harmless). Otherwise it is unnoticed: the line separates operations that share no data, or a check
+misses what they share. A person has to decide which.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ FOUND, HARMLESS, UNNOTICED = "found", "harmless", "unnoticed"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A line that was left out, or an argument that was declared otherwise (`change`), and what became of it."""
+    """A line that was left out, or an argument that was declared otherwise (`change`), and the result."""
 
     where: Place
     outcome: str
@@ -63,7 +63,7 @@ def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
 
 
 def _directions(program: CppOrchestration) -> Iterator[tuple[Place, Redeclared, str]]:
-    """Each argument of each line that submits, declared otherwise; and as what it is declared."""
+    """Each argument of each submitting line, declared otherwise; and its original direction."""
     for where, directions in sorted(program.submits.items(), key=lambda one: (one[0].file, one[0].line)):
         for position, direction in enumerate(directions):
             for other in DIRECTIONS if direction in DIRECTIONS else ():

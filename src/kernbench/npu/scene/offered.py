@@ -1,6 +1,6 @@
-"""What a file with test classes imports to describe its tests: their arguments, cases and what they expect.
+"""The names that a file with test classes imports to describe its tests: arguments, cases and expected results.
 
-What runs them is not here; `modules.py` offers these names in modules of their own.
+Running the tests is done elsewhere; `modules.py` installs these names in modules.
 """
 
 import copy
@@ -15,14 +15,14 @@ import numpy as np
 from kernbench.common.dtypes import Array, as_array
 from kernbench.npu.cpp.memory import STORED
 
-# types of torch that travel as bytes: scales, and pairs of 4-bit numbers
+# types of torch that are passed as bytes: scales, and pairs of 4-bit numbers
 _BITS = ("float8_e8m0fnu", "float4_e2m1fn_x2")
 C = TypeVar("C", bound="type[SceneTestCase]")
 T = TypeVar("T")
 
 
 class ArgDirection(IntEnum):
-    """What a task does with a tensor."""
+    """The direction of a tensor."""
 
     SCALAR = 0
     IN = 1
@@ -31,7 +31,7 @@ class ArgDirection(IntEnum):
 
 
 class SceneTestLevel(IntEnum):
-    """What a test runs on: one chip, a host with several, several hosts."""
+    """The hardware of a test: one chip, a host with several, several hosts."""
 
     L2 = 2
     L3 = 3
@@ -61,11 +61,11 @@ class TaskArgsBuilder:
             self._add(spec)
 
     def add_tensor(self, name: str, value: object) -> None:
-        """One more tensor."""
+        """Add a tensor."""
         self._add(TensorArg(name, value))
 
     def add_scalar(self, name: str, value: object) -> None:
-        """One more number; tensors come before."""
+        """Add a number, after all tensors."""
         self._add(Scalar(name, value))
 
     def _add(self, spec: TensorArg | Scalar) -> None:
@@ -101,7 +101,7 @@ def _copied(value: object) -> object:
 
 
 def array_of(value: object) -> Array:
-    """A tensor of a test as an array, whole numbers of any width included."""
+    """A tensor of a test as an array, integers of any width included."""
     kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
     if kind in _BITS:
         import torch
@@ -117,7 +117,7 @@ def array_of(value: object) -> Array:
 def compare_outputs(
     given: TaskArgsBuilder, golden: TaskArgsBuilder, names: list[str], rtol: float, atol: float
 ) -> None:
-    """Raise where an output is not what was expected."""
+    """Raise an AssertionError if an output differs from the expected one."""
     for name in names:
         actual, expected = (array_of(getattr(side, name)).astype(np.float64) for side in (given, golden))
         if not np.allclose(actual, expected, rtol=rtol, atol=atol):
@@ -129,7 +129,7 @@ def compare_outputs(
 class SceneTestCase:
     """The base of test classes."""
 
-    # level and runtime, once it is marked as a test
+    # level and runtime, set by `scene_test`
     SCENE: ClassVar[tuple[int, str] | None] = None
     CALLABLE: ClassVar[dict[str, object]] = {}
     CASES: ClassVar[list[dict[str, object]]] = []
@@ -143,7 +143,7 @@ class SceneTestCase:
         raise NotImplementedError
 
     def compute_golden(self, args: TaskArgsBuilder, params: dict[str, object]) -> None:
-        """Put what is expected into the outputs."""
+        """Write the expected values into the outputs."""
         raise NotImplementedError
 
     def compare_outputs(
@@ -153,12 +153,12 @@ class SceneTestCase:
         output_names: list[str],
         params: dict[str, object],
     ) -> None:
-        """Raise where an output is not what was expected."""
+        """Raise an AssertionError if an output differs from the expected one."""
         compare_outputs(test_args, golden_args, output_names, self.RTOL, self.ATOL)
 
     @staticmethod
     def run_module(name: str) -> None:
-        """Nothing: who reads the file runs its cases."""
+        """Does nothing: the reader of the file runs its cases."""
 
 
 def scene_test(level: int = 2, runtime: str = "tensormap_and_ringbuffer") -> Callable[[C], C]:
@@ -173,7 +173,7 @@ def scene_test(level: int = 2, runtime: str = "tensormap_and_ringbuffer") -> Cal
 
 
 def _located(table: Mapping[str, object], folder: Path) -> dict[str, object]:
-    """A description of sources whose paths are counted from the file of the class, wherever it is used later."""
+    """A description of sources with paths resolved relative to the file of the class."""
     found = dict(table)
     if "source" in found:
         found["source"] = str(folder / str(found["source"]))
@@ -188,7 +188,7 @@ def _located(table: Mapping[str, object], folder: Path) -> dict[str, object]:
 
 
 def scene_level(level: int) -> Callable[[T], T]:
-    """Mark a class or a function with its level; nothing more is made of it."""
+    """Mark a class or a function with its level, which is not used here."""
 
     def mark(thing: T) -> T:
         return thing

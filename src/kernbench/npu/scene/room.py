@@ -1,4 +1,4 @@
-"""What a test makes may be larger than this computer: that is said, before the system ends whoever asks for it."""
+"""Limits the memory of a test, so that too large a test gets an error instead of being killed by the system."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -8,8 +8,9 @@ from kernbench.safety.confined import free_bytes, private_memory
 
 @contextmanager
 def within(nbytes: int | None = None) -> Iterator[int | None]:
-    """Who takes more memory than so many bytes (without a number: than this computer has left) gets an error, where the
-    system permits to say so. Gives that number."""
+    """Inside this context allocations beyond so many bytes (default: what this computer has left) raise an error, if
+    the system supports it. Yields that number.
+    """
     limit = free_bytes() if nbytes is None else nbytes
     before = None
     with suppress(ImportError, ValueError, OSError):
@@ -31,5 +32,5 @@ def within(nbytes: int | None = None) -> Iterator[int | None]:
 
 
 def is_for_want_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there is no memory: NumPy has a kind for it, torch only words."""
+    """Whether an error says that memory is exhausted: NumPy has a type for it, torch only a message."""
     return isinstance(error, MemoryError) or "allocate memory" in str(error)

@@ -1,5 +1,6 @@
-"""Runs a case of a test class: compiles its sources, launches its orchestration, and asks the test whether it is
-right."""
+"""Runs a case of a test class: compiles its sources, launches its orchestration, and compares the result as the test
+does.
+"""
 
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from kernbench.safety.budget import Budget
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: `wrong` says what is wrong about the result, `refusal` why it did not run."""
+    """The result of a case: `wrong` says what is wrong with the outputs, `refusal` why it did not run."""
 
     case: Case
     run: Run | None = None
@@ -30,7 +31,7 @@ class Outcome:
 
     @property
     def time_ps(self) -> int | None:
-        """Predicted time, where it has one."""
+        """Predicted time, if there is one."""
         time = None if self.run is None else self.run.metrics.get("time_ps")
         return time if isinstance(time, int) else None
 
@@ -69,7 +70,7 @@ def _run(case: Case, budget: Budget | None) -> Outcome:
 
 
 def _outputs(case: Case, given: TaskArgsBuilder) -> list[str]:
-    """Names of the tensors that the signature says are written."""
+    """Names of the tensors that the signature declares as written."""
     signature = table_of(case, "orchestration").get("signature", [])
     directions = list(signature) if isinstance(signature, (list, tuple)) else []
     written = (ArgDirection.OUT, ArgDirection.INOUT)

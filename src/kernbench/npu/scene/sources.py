@@ -1,4 +1,4 @@
-"""What a test class names, made ready for a launch: compiled sources, the chip's settings, arguments, outputs."""
+"""Prepares a test class for a launch: compiled sources, the chip's settings, arguments, outputs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ _RINGS = {"ring_task_window": "tasks.window", "ring_heap": "tasks.heap", "ring_d
 
 
 def own(case: Case, what: str, function: Callable[..., R], *given: object) -> R:
-    """Call a function of the test; what it raises is the test's, and what it makes must have room."""
+    """Call a function of the test; its exceptions are attributed to the test, and its memory is limited."""
     try:
         with within() as room:
             return function(*given)
@@ -45,7 +45,7 @@ def changes_of(case: Case) -> dict[str, float | str]:
     rings = case.config.get("runtime_env")
     for key, name in _RINGS.items():
         size = rings.get(key) if isinstance(rings, Mapping) else None
-        # sizes of single rings: the smallest holds for all
+        # sizes for each ring: the smallest is used for all
         size = min(size) if isinstance(size, (list, tuple)) and size else size
         if isinstance(size, int) and size > 0:
             changes[name] = size
@@ -53,7 +53,7 @@ def changes_of(case: Case) -> dict[str, float | str]:
 
 
 def table_of(case: Case, key: str, callable_: Mapping[str, object] | None = None) -> Mapping[str, object]:
-    """What a test, or one of its callables, says under a key."""
+    """The entry of a test, or of one of its callables, under a key."""
     table = (case.test.CALLABLE if callable_ is None else callable_).get(key)
     if not isinstance(table, Mapping):
         raise BenchError(f"{case.title}: CALLABLE has no {key!r}")
@@ -102,7 +102,7 @@ def value_of(spec: TensorArg | Scalar) -> object:
 
 
 def put_back(specs: Sequence[TensorArg | Scalar], run: Run) -> None:
-    """The outputs of a run into the tensors of the test."""
+    """Copy the outputs of a run into the tensors of the test."""
     for spec in specs:
         if isinstance(spec, TensorArg) and spec.name in run.outputs:
             _copy_into(spec.value, np.asarray(run.outputs[spec.name]))

@@ -1,1 +1,1 @@
-"""Tasks and what they share: tensors in device memory with their shadow state, FIFOs, signals and predicates."""
+"""Tasks and the state they share: tensors in device memory with their shadow state, FIFOs, signals and predicates."""

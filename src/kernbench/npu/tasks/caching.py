@@ -1,9 +1,9 @@
-"""The cache of a scalar unit, which nobody else looks into.
+"""The data cache of a scalar unit, which is not coherent.
 
-A line is 64 bytes. Reading takes a line in, and finds it there the next time, whatever others wrote to memory since;
-writing changes the line only. `dcci` writes a line that was changed back, whole, and drops it. The runtime drops all
-lines of a core before each kernel. So a value that a kernel reads again must be dropped first, and one that it writes
-must be written back before anybody else can see it: before the kernel ends.
+A line is 64 bytes. A read loads a line, and hits it the next time, whatever others wrote to memory since; a write
+changes the line only. `dcci` writes a changed line back, whole, and invalidates it. The runtime invalidates all lines
+of a core before each kernel. So a value that a kernel reads again must be invalidated first, and one that it writes
+must be written back before others can see it: before the kernel ends.
 """
 
 from dataclasses import dataclass, field
@@ -23,18 +23,19 @@ LINE = 64
 
 @dataclass(eq=False)
 class Line:
-    """One line of a block's core: its elements as they were when it was taken, those that the kernel wrote and where,
-    and those that others wrote to memory since, by which block."""
+    """One line in a core's cache: its elements when it was loaded, those that the kernel wrote and where,
+    and those that others wrote to memory since, by block.
+    """
 
     buffer: "Buffer"
     block: "Block"
     first: int
     values: Any
     where: Place
-    # whether the block had waited for others when it took the line
+    # whether the block had waited for others when it loaded the line
     is_after_wait: bool
     written: dict[int, Place] = field(default_factory=dict)
-    # the argument by which each was written
+    # the argument by which each element was written
     bindings: dict[int, "Tensor"] = field(default_factory=dict)
     overwritten: dict[int, int] = field(default_factory=dict)
 
@@ -44,13 +45,13 @@ class Line:
 
 
 class Cache:
-    """The lines that one core holds."""
+    """The lines that one core caches."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[int, int], Line] = {}
 
     def line(self, element: "Tensor", block: "Block", where: Place, is_after_wait: bool) -> tuple[Line, bool]:
-        """The line of an element, taken from memory if it is not there; and whether it was there."""
+        """The line of an element, loaded from memory if it is not cached; and whether it was."""
         buffer, per = element.buffer, LINE // ITEMSIZE[element.dtype]
         key = (buffer.number, element.offset // per)
         found = self._lines.get(key)
@@ -64,7 +65,7 @@ class Cache:
         return made, False
 
     def drop(self, tensor: "Tensor | None") -> list[Line]:
-        """Take out the lines that a view touches, or all of them."""
+        """Remove the lines that a view touches, or all of them."""
         lines = list(self._lines.items())
         if tensor is not None:
             low, high = tensor.extent

@@ -1,5 +1,5 @@
 """FIFOs between the cube core and the vector cores of a cluster: a few slots in device memory, pushed and popped in
-order. A message is a whole tile on the AIC's side; on the AIVs' side each lane has its share of the rows.
+order. On the AIC's side a message is a whole tile; on the AIVs' side each lane has its share of the rows.
 """
 
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class FifoState:
     popped: dict[int, int] = field(default_factory=dict)
     slots: dict[tuple[int, int], tuple[Any, tuple[int, int], "Place"]] = field(default_factory=dict)
 
-    # rows of a message on the side of each lane that has asked
+    # rows of a message for each lane, computed on first use
     _rows: dict[int, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class FifoState:
         return ITEMSIZE[self.fifo.dtype]
 
     def has_room(self, lane: int) -> bool:
-        """Whether the lane's next message has a slot: all consumers are done with what was in it."""
+        """Whether the lane's next message has a slot: all consumers have popped the slot's previous message."""
         return self.pushed[lane] - min(self.popped.values()) < self.record.depth
 
     def has_message(self, lane: int) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers as tensors hold them."""
+"""Conversion of numbers to the element types of tensors."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ __kernbench_internal__ = True
 
 
 def fitting(context: "Context", value: Any, dtype: str) -> object:
-    """A number as a tensor of a type holds it; one that it cannot hold is refused."""
+    """A number as a tensor of a type stores it; one out of range is refused."""
     row = DTYPES[dtype]
     is_number = isinstance(value, (int, float, np.number, np.bool_)) or hasattr(value, "__float__")
     if not is_number or isinstance(value, Opaque):

@@ -1,4 +1,4 @@
-"""Which elements of device memory the blocks of one process read and wrote, and whether processes kept apart."""
+"""The elements of device memory that the blocks of one process read and wrote, and whether processes overlap."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,16 @@ __kernbench_internal__ = True
 
 @dataclass(frozen=True)
 class Footprint:
-    """By the number of a buffer: first and one past the last element of the stretches that were written, and of those
-    that were read; in ascending order, and those of one kind have nothing in common."""
+    """By the number of a buffer: ranges (first element, one past the last) that were written, and ranges that were
+    read; each list ascending and disjoint.
+    """
 
     writes: dict[int, Ints]
     reads: dict[int, Ints]
 
 
 def footprints(context: Context, first_block: int) -> Footprint:
-    """What blocks from a number on touched, and what the orchestrator read meanwhile."""
+    """The ranges that blocks from a number on touched, and that the orchestrator read meanwhile."""
     writes, reads = {}, {}
     asked = np.array(context.asked, np.int64).reshape(-1, 2)
     for buffer in context.buffers:
@@ -35,7 +36,7 @@ def footprints(context: Context, first_block: int) -> Footprint:
 
 
 def are_apart(found: list[Footprint]) -> bool:
-    """Whether nobody read or wrote what another wrote."""
+    """Whether no process read or wrote what another wrote."""
     for buffer in {number for one in found for number in one.writes}:
         writes = [(owner, one.writes[buffer]) for owner, one in enumerate(found) if buffer in one.writes]
         spans = np.concatenate([spans for _, spans in writes])
@@ -51,13 +52,13 @@ def are_apart(found: list[Footprint]) -> bool:
 
 
 def adopt(context: Context, footprint: Footprint) -> None:
-    """Note what blocks elsewhere wrote."""
+    """Record what blocks of other processes wrote."""
     for number, spans in footprint.writes.items():
         context.buffers[number].shadow.written_elsewhere(spans.tolist())
 
 
 def _joined(spans: Ints) -> Ints:
-    """Stretches in order, those that meet as one."""
+    """Sorted ranges with adjacent and overlapping ones merged."""
     found = spans[np.argsort(spans[:, 0], kind="stable")]
     ends = np.maximum.accumulate(found[:, 1])
     begins = np.concatenate([[True], found[1:, 0] > ends[:-1]])
@@ -66,7 +67,7 @@ def _joined(spans: Ints) -> Ints:
 
 
 def _meet(some: Ints, others: Ints) -> bool:
-    """Whether a stretch of one list has an element in common with one of another."""
+    """Whether a range of one list overlaps one of another."""
     if not len(others):
         return False
     behind = np.searchsorted(others[:, 1], some[:, 0], side="right")

@@ -1,11 +1,13 @@
-"""What tiles and tensors are not: numbers, and arrays of NumPy. Python's own operations on them say what to write."""
+"""Python operators on tiles and tensors are refused, since they are no NumPy arrays; the error names the operation
+to use.
+"""
 
 from collections.abc import Callable
 from numbers import Number
 from typing import NoReturn
 
 __kernbench_internal__ = True
-# what Python calls for an operation, and what the operation does, in words
+# special methods of Python, and their operations in words
 _ARITHMETIC = (
     "add",
     "sub",
@@ -27,14 +29,14 @@ _CONVERSIONS = ("int", "float", "complex", "index", "round", "trunc", "floor", "
 
 
 class Opaque:
-    """Something that a program names and does not look into; `_refuse_python` says so, as a finding at its line."""
+    """An object that a program can name but not compute with; `_refuse_python` reports it, at the program's line."""
 
     __slots__ = ()
-    # NumPy's functions refuse it instead of making an array of objects
+    # NumPy functions refuse it instead of making an array of objects
     __array_ufunc__ = None
 
     def _refuse_python(self, doing: str) -> NoReturn:
-        """Refuse an operation of Python."""
+        """Refuse a Python operation."""
         raise NotImplementedError
 
     def _is_element(self) -> bool:

@@ -1,4 +1,4 @@
-"""Predicates: what the scheduler compares when a task is ready; where it does not hold, the task is passed over."""
+"""Predicates: comparisons that the scheduler makes when a task is ready; if one does not hold, the task is skipped."""
 
 import operator
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Predicate:
             )
 
     def describe(self) -> str:
-        """As `gate gt 0`."""
+        """In words, such as `gate gt 0`."""
         return f"{self.element.name} {self.op} {self.target}"
 
     def holds(self, array: Array) -> bool:
@@ -63,5 +63,5 @@ def PREDICATE(element: Tensor, op: str = "ne", target: int = 0) -> Predicate:  #
 
 
 def predicate_of(given: Predicate | Tensor | None) -> Predicate | None:
-    """What `submit(predicate=...)` means: a predicate, or an element that must not be 0."""
+    """The argument `predicate` of a submit: a predicate, or an element that must not be 0."""
     return given if given is None or isinstance(given, Predicate) else Predicate(given, "ne", 0)

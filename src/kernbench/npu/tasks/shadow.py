@@ -1,10 +1,10 @@
-"""Who wrote and read each element of a buffer: finds reads of what nobody wrote, and accesses of two blocks that
-nothing orders.
+"""The shadow of a buffer: who wrote and read each element; finds reads of uninitialised elements, and accesses of two
+blocks that nothing orders.
 
-Two tasks are ordered by their dependences (also through others), blocks of one task not at all. A buffer that nobody
-has written yet only lists its reads. From the first write on it is cut into pieces of equal history: who wrote them
-(block + 1, negative where the block added, 0 for nobody, from `ORCHESTRATOR` on the orchestrator), and who read them
-since (block + 1 if it was one, minus the number of a set if there were more, 0 for nobody).
+Two tasks are ordered by their dependences (also indirect ones), blocks of one task not at all. A buffer that nobody
+has written yet only lists its reads. From the first write on it is cut into pieces with the same history: the writer
+(block + 1, negative if the block added, 0 for nobody, from `ORCHESTRATOR` on the orchestrator), and the readers
+since (block + 1 for one, minus the number of a set for several, 0 for none).
 """
 
 from bisect import bisect_left
@@ -24,14 +24,14 @@ __kernbench_internal__ = True
 NOBODY = 0
 # marks from here on are the orchestrator's: the first is that of an initial value
 ORCHESTRATOR = 1 << 60
-# where the runs of neighbouring elements of a view begin, relative to its first, and how long each is
+# the starts of the contiguous runs of a view, relative to its first element, and the length of each
 Runs = tuple[tuple[int, ...], int]
 Ints = NDArray[np.int64]
 ELEMENT: Runs = ((0,), 1)
 
 
 class Shadow:
-    """The history of one buffer."""
+    """The access history of one buffer."""
 
     def __init__(self, buffer: Buffer, context: Context):
         self._buffer = buffer
@@ -46,11 +46,11 @@ class Shadow:
         self._read_sites: dict[int, int] = {}
         self._sets: list[frozenset[int]] = [frozenset()]
         self._set_numbers: dict[frozenset[int], int] = {}
-        # for each write of the orchestrator: how many tasks were submitted before it, and where it is
+        # for each write of the orchestrator: how many tasks were submitted before it, and its source location
         self._orchestrated: list[tuple[int, Place | None]] = [(0, None)]
-        # lines of this buffer that scalar units hold
+        # lines of this buffer in the caches of scalar units
         self.cached: list[Line] = []
-        # elements that predicates looked at, and for which tasks
+        # elements that predicates read, and their tasks
         self._asked: dict[int, list[Task]] = {}
         # elements that were notified, and by which tasks
         self._notified: dict[int, dict[int, Task]] = {}
@@ -101,12 +101,12 @@ class Shadow:
         self._write_sites[block.number] = site
 
     def writer(self, element: int) -> int:
-        """The block that wrote an element last; -1 where none did."""
+        """The block that wrote an element last; -1 if none did."""
         mark = self._pieces[bisect_left(self._starts, element + 1) - 1][0]
         return -1 if mark == NOBODY or mark >= ORCHESTRATOR else abs(mark) - 1
 
     def _lines_of(self, tensor: Tensor, runs: Runs) -> Iterator[tuple[Line, int]]:
-        """The elements of a view that lines hold."""
+        """The elements of a view that are in cached lines."""
         offsets, length = runs
         for line in self.cached:
             for offset in offsets:
@@ -115,7 +115,7 @@ class Shadow:
                     yield line, element
 
     def _look_into_caches(self, tensor: Tensor, runs: Runs, block: Block) -> None:
-        """Transfers read memory: what a scalar unit wrote and did not write back is not there."""
+        """Transfers read memory, which lacks what a scalar unit wrote and did not write back."""
         for line, element in self._lines_of(tensor, runs):
             if element in line.written:
                 self.context.report(
@@ -130,7 +130,7 @@ class Shadow:
                 return
 
     def ask(self, element: Tensor, task: Task) -> None:
-        """The scheduler looks at an element to decide whether a task runs, as soon as that is ready."""
+        """The scheduler reads an element to decide whether a task runs, as soon as the task is ready."""
         self._begin()
         ((first, last),) = self._spans(element.offset, ELEMENT)
         for mark, _ in self._pieces[first:last]:
@@ -148,13 +148,13 @@ class Shadow:
         self._asked.setdefault(element.offset, []).append(task)
 
     def notify(self, signal: Tensor, block: Block) -> None:
-        """A block sets a signal, or adds to it: waits are held against that elsewhere, predicates here."""
+        """A block sets a signal, or adds to it: only predicates are checked here, waits elsewhere."""
         if self._asked:
             self._check_asked(signal, ELEMENT, block)
         self._notified.setdefault(signal.offset, {})[block.task.number] = block.task
 
     def _check_asked(self, tensor: Tensor, runs: Runs, block: Block) -> None:
-        """A block writes: what predicates looked at must have been looked at before, or not be among it."""
+        """A block writes: predicates must not read these elements, or have read them before."""
         offsets, length = runs
         for element, tasks in self._asked.items():
             for task in tasks if any(o <= element - tensor.offset < o + length for o in offsets) else ():
@@ -173,7 +173,7 @@ class Shadow:
         self.context.report(kind, message, hint, None, (self._buffer.name, task.number), others, where=task.where)
 
     def fill(self) -> None:
-        """The runtime gives all elements a value before anybody can see them."""
+        """The runtime initialises all elements before anybody can see them."""
         self._is_written = True
         self._pieces = [(ORCHESTRATOR, NOBODY)] * len(self._pieces)
 
@@ -213,7 +213,7 @@ class Shadow:
         )
 
     def _look_before_write(self, k: int, block: Block, adds: bool) -> int:
-        """Check a write of piece k; gives how many elements it adds to that hold nothing."""
+        """Check a write of piece k; returns how many uninitialised elements it adds to."""
         mark, readers = self._pieces[k]
         writer = abs(mark) - 1
         both_add = adds and mark < 0 and self.context.task_of(writer) is block.task
@@ -225,7 +225,7 @@ class Shadow:
         return self._length(k) if adds and mark == NOBODY else 0
 
     def written_by(self, tensor: Tensor, runs: Runs, block: Block) -> bool:
-        """Whether `block` wrote all of these elements, or others of its task, which may have signalled that."""
+        """Whether `block` wrote all of these elements, or other blocks of its task, which may have signalled that."""
         spans = self._spans(tensor.offset, runs)
         marks = {self._pieces[k][0] for first, last in spans for k in range(first, last)} - {block.number + 1}
         return all(self._is_of_task(mark, block.task) for mark in marks)
@@ -235,16 +235,16 @@ class Shadow:
         return is_block and self.context.task_of(abs(mark) - 1) is task
 
     def holds(self, element: int) -> bool:
-        """Whether somebody wrote an element."""
+        """Whether an element was written."""
         return self._pieces[bisect_left(self._starts, element + 1) - 1][0] != NOBODY
 
     def unwritten(self) -> int:
-        """How many elements nobody wrote or notified."""
+        """How many elements were neither written nor notified."""
         left = sum(self._length(k) for k, (writer, _) in enumerate(self._pieces) if writer == NOBODY)
         return left - sum(not self.holds(element) for element in self._notified)
 
     def touched_since(self, block: int) -> tuple[Ints, Ints]:
-        """Stretches, (first element, one past the last), that blocks from a number on wrote, and those they read."""
+        """Ranges, (first element, one past the last), that blocks from a number on wrote, and those they read."""
         edges, pieces = np.array(self._starts, np.int64), np.array(self._pieces, np.int64).reshape(-1, 2)
         spans, (marks, readers) = np.column_stack([edges[:-1], edges[1:]]), pieces.T
         numbers, which = np.unique(readers, return_inverse=True)
@@ -252,7 +252,7 @@ class Shadow:
         read = spans[last[which] >= block]
         here = [(tensor.offset, runs) for owner, _, tensor, runs in self._reads if owner.number >= block]
         if here:
-            # nobody here wrote the buffer: a rough answer will do. Views are many, and forms of views few
+            # no writes in this process: an overestimate is enough. Views are many, and their shapes few
             forms = {id(runs): runs for _, runs in here}
             reach = {number: max(starts, default=0) + length for number, (starts, length) in forms.items()}
             low, high = min(offset for offset, _ in here), max(offset + reach[id(runs)] for offset, runs in here)
@@ -260,7 +260,7 @@ class Shadow:
         return spans[(marks != NOBODY) & (marks < ORCHESTRATOR) & (np.abs(marks) > block)], read
 
     def written_elsewhere(self, spans: list[tuple[int, int]]) -> None:
-        """Blocks of another process wrote these stretches; who they are does not matter any more."""
+        """Blocks of another process wrote these ranges; which blocks does not matter any more."""
         self._begin()
         for start, stop in spans:
             first, last = self._cut(start), self._cut(stop)
@@ -298,7 +298,7 @@ class Shadow:
         return k
 
     def _joined(self, readers: int, block: int) -> int:
-        """One more reader for those who read so far."""
+        """Add one reader to the readers so far."""
         found = frozenset((readers - 1,)) if readers > 0 else self._sets[-readers]
         if block in found:
             return readers
@@ -309,7 +309,7 @@ class Shadow:
         return -number
 
     def _begin(self) -> None:
-        """The first write: what was read so far becomes pieces."""
+        """The first write: convert the list of reads to pieces."""
         if self._is_written:
             return
         self._is_written = True
@@ -333,7 +333,7 @@ class Shadow:
         )
 
     def _check(self, block: Block, other: int, verb: str, past: str, sites: dict[int, int], kind: str) -> None:
-        """Report if nothing orders what `block` does now after what block `other` did."""
+        """Report if nothing orders this access of `block` after the earlier one of block `other`."""
         context, task = self.context, block.task
         if other >= ORCHESTRATOR - 1:
             count, where = self._orchestrated[other + 1 - ORCHESTRATOR]

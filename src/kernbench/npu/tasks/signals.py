@@ -1,11 +1,11 @@
-"""How cores signal each other: flags between cores, and signals in device memory that are notified and waited for.
+"""Signals between cores: flags, and signals in device memory that are notified and waited for.
 
-A *post* (ffts_cross_core_sync, set_intra_block, tnotify) carries what its pipe knows to whoever waits for it. Flags are
-counters of one cluster, or of all cores of a kind; each wait takes one count of each core it waits for. Signals are i32
-elements of a tensor: tnotify sets one or adds to it, twait stands still until all elements of a view compare.
+A *post* (ffts_cross_core_sync, set_intra_block, tnotify) carries the clock of its pipe to those that wait for it. Flags
+are counters of one cluster, or of all cores of a kind; each wait decrements the count of each core it waits for.
+Signals are i32 elements of a tensor: tnotify sets one or adds to it, twait waits until all elements of a view compare.
 
-Rows carry numbers: that of the post, or of the wait, whose posts are listed here. Which notifications a wait on a
-signal rests on follows from the whole run (`signal_order`).
+Rows carry the number of the post or the wait, which are listed here. The notifications that a wait on a signal
+depends on follow from the whole run (`signal_order`).
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ SETS, ADDS = "set", "add"
 
 @dataclass(frozen=True)
 class Post:
-    """One post: who made it where. A notification also says which element it sets, or adds to, and by how much."""
+    """One post: who made it, and where. A notification also has the element it sets, or adds to, and the value."""
 
     number: int
     block: "Block"
@@ -41,7 +41,7 @@ class Post:
 
 @dataclass
 class Wait:
-    """One wait that was over: on flags its posts are known; on signals what it compared."""
+    """One wait that has ended: a wait on flags has its posts; one on signals its comparison."""
 
     number: int
     block: "Block"
@@ -51,7 +51,7 @@ class Wait:
     elements: tuple[tuple[int, int], ...] = ()
     op: str = ""
     target: int = 0
-    # how many posts there had been when it was over
+    # how many posts had been made when it ended
     seen: int = 0
 
     def holds(self, value: int) -> bool:
@@ -59,20 +59,20 @@ class Wait:
         return bool(OPERATORS[self.op](value, self.target))
 
 
-# what a flag is known by: its kind, and the cores and numbers that this kind has
+# identity of a flag: its kind, and its cores and numbers
 Key = tuple[Any, ...]
 
 
 @dataclass
 class Flag:
-    """One counter of a core: posts that nobody waited for yet, by who made them."""
+    """One counter of a core: posts that were not waited for yet, by who made them."""
 
     posts: dict[object, list[Post]] = field(default_factory=dict)
 
 
 @dataclass
 class Signals:
-    """All posts and waits of a launch, the flags that are up, and which blocks took part."""
+    """All posts and waits of a launch, the flags with counts, and which blocks use signals."""
 
     posts: list[Post] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
@@ -82,21 +82,21 @@ class Signals:
     waited: set[int] = field(default_factory=set)
 
     def post(self, block: "Block", lane: int, pipe: int, where: Place, **what: Any) -> Post:
-        """Note a post."""
+        """Record a post."""
         made = Post(len(self.posts), block, lane, pipe, where, **what)
         self.posts.append(made)
         self.posted.add(block.number)
         return made
 
     def wait(self, block: "Block", lane: int, where: Place, **what: Any) -> Wait:
-        """Note a wait that is over."""
+        """Record a wait that has ended."""
         made = Wait(len(self.waits), block, lane, where, seen=len(self.posts), **what)
         self.waits.append(made)
         self.waited.add(block.number)
         return made
 
     def may_order(self, earlier: int, later: int) -> bool:
-        """Whether a signal may order what two blocks did so far; which is found out at the end."""
+        """Whether a signal may order the accesses of two blocks so far; decided at the end of the launch."""
         return earlier in self.posted and later in self.waited
 
     def flag(self, key: Key) -> Flag:
@@ -104,7 +104,7 @@ class Signals:
         return self.flags.setdefault(key, Flag())
 
     def left(self, task: "Task") -> list[tuple[Key, Post]]:
-        """Posts of a task's flags that nobody waited for."""
+        """Posts of a task's flags that were not waited for."""
         return [
             (key, posts[0])
             for key, flag in self.flags.items()
@@ -113,7 +113,7 @@ class Signals:
         ]
 
     def forget(self, task: "Task") -> None:
-        """The flags of a task that has ended are reported once."""
+        """Remove the flags of a task that has ended: they were reported."""
         for flag in self.flags.values():
             for who in [w for w, posts in flag.posts.items() if posts and posts[0].block.task is task]:
                 del flag.posts[who]

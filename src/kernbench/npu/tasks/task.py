@@ -1,4 +1,4 @@
-"""Tasks, their blocks and arguments, and what all parts of a launch share."""
+"""Tasks, their blocks and arguments, and the state shared by all parts of a launch."""
 
 import reprlib
 from collections.abc import Callable, Iterable
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 __kernbench_internal__ = True
 READS, WRITES, BOTH, UNTRACKED = "IN", "OUT", "INOUT", "NO_DEP"
-# where somebody types into a debugger
+# file name of lines typed into a debugger
 _TYPED = "<stdin>"
 Refusal = tuple[str, str, str, Place]
 
 
 @dataclass(frozen=True)
 class Arg:
-    """A tensor argument of a task and what the task does with it."""
+    """A tensor argument of a task and its direction."""
 
     tensor: Tensor
     direction: str
@@ -52,7 +52,7 @@ def IN(tensor: Tensor) -> Arg:  # noqa: N802
 
 
 def OUT(tensor: Tensor) -> Arg:  # noqa: N802
-    """The task writes the tensor and does not need what it held."""
+    """The task writes the tensor and does not need its old values."""
     return Arg(tensor, WRITES)
 
 
@@ -63,7 +63,8 @@ def INOUT(tensor: Tensor) -> Arg:  # noqa: N802
 
 def NO_DEP(tensor: Tensor) -> Arg:  # noqa: N802
     """The task may read and write the tensor, and the tensor map is neither consulted nor updated: it waits only for
-    the task that made the tensor, and for `deps=`."""
+    the task that made the tensor, and for `deps=`.
+    """
     return Arg(tensor, UNTRACKED)
 
 
@@ -71,8 +72,8 @@ def NO_DEP(tensor: Tensor) -> Arg:  # noqa: N802
 class Create:
     """A tensor that the runtime makes when the task is submitted; the task writes it.
 
-    With an initial value all its elements hold that from the submit on. With `manual_dep` the tensor map never looks
-    at it: tasks wait for the one that made it, and for `deps=`.
+    With an initial value all its elements have it from the submit on. With `manual_dep` the tensor map never tracks
+    it: tasks wait for the one that made it, and for `deps=`.
     """
 
     shape: tuple[int, ...]
@@ -89,15 +90,15 @@ def CREATE(  # noqa: N802
     initial_value: float | int | None = None,
     manual_dep: bool = False,
 ) -> Create:
-    """A tensor made by the runtime for the task to write; `task.outputs` has it after the submit.
+    """A tensor made by the runtime for the task to write; it is in `task.outputs` after the submit.
 
-    `initial_value` fills it when the task is submitted; with `manual_dep` the tensor map does not follow it.
+    `initial_value` fills it when the task is submitted; with `manual_dep` the tensor map does not track it.
     """
     return Create(sizes(shape), dtype_name(dtype), name, initial_value, manual_dep)
 
 
 def sizes(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of whole numbers from 0 on."""
+    """A shape as a tuple of integers from 0 on."""
     try:
         found = tuple(index(n) for n in ((shape,) if hasattr(shape, "__index__") else shape))
     except TypeError:
@@ -109,8 +110,8 @@ def sizes(shape: Any) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class Task:
-    """One submitted task. `outputs` are the tensors it created; `users` the tasks that were given one of them, whether
-    or not they wait for this one.
+    """One submitted task. `outputs` are the tensors it created; `users` the tasks that use one of them, whether
+    or not they depend on this one.
     """
 
     record: TaskRecord
@@ -120,7 +121,7 @@ class Task:
     where: Place
     outputs: list[Tensor] = field(default_factory=list)
     predicate: Predicate | None = None
-    # tasks whose end keeps what this one made alive: they read it, or named this task in deps=
+    # tasks that keep the tensors of this one alive until they end: they read them, or named this task in deps=
     retained_by: set[int] = field(default_factory=set)
     ancestors: int = 0
     waiting: set[int] = field(default_factory=set)
@@ -135,7 +136,7 @@ class Task:
 
     @property
     def task_id(self) -> int:
-        """What `deps=` takes in place of the task itself."""
+        """The number that `deps=` accepts instead of the task."""
         return self.record.number
 
     def __repr__(self) -> str:
@@ -162,7 +163,7 @@ class Block:
 
 @dataclass(eq=False)
 class Binding:
-    """What ties a tensor in a kernel to an argument of its task."""
+    """The connection of a tensor in a kernel to an argument of its task."""
 
     context: "Context"
     task: Task
@@ -172,17 +173,17 @@ class Binding:
     written: bool = False
 
     def __post_init__(self) -> None:
-        # asked at each transfer: whether the task may read it, and whether it may write it
+        # used at each transfer: whether the task may read it, and whether it may write it
         self.reads, self.writes = self.direction != WRITES, self.direction != READS
 
     def report(self, kind: str, message: str, hint: str, subject: object = None) -> None:
-        """Take a finding at the kernel's line."""
+        """Report a finding at the kernel's line."""
         self.context.report(kind, message, hint, self.context.running, subject)
 
 
 @dataclass(eq=False)
 class Context:
-    """What all parts of a launch share."""
+    """The state shared by all parts of a launch."""
 
     chip: ChipModel
     carries_data: bool
@@ -193,44 +194,44 @@ class Context:
     running: Block | None = None
     written: set[tuple[str, int]] = field(default_factory=set)
     buffers: list[Buffer] = field(default_factory=list)
-    # by block and lane: which calls of helpers led to a row, as rows were numbered while they were made
+    # by block and lane: the calls of helpers that led to rows, with row numbers as first recorded
     calls: dict[tuple[int, int], Calls] = field(default_factory=dict)
     made_at: Any = None
     signals: Signals = field(default_factory=Signals)
-    # what cores printed, and who compares the values they name
+    # lines that cores printed, and the comparison of checkpoints
     printed: list[str] = field(default_factory=list)
     taken: Taken | None = None
-    # in one of several processes: to be called where others could have a say in what comes next
+    # in one of several processes: called where blocks of other processes could affect what follows
     apart: Callable[[], NoReturn] | None = None
     # elements that the orchestrator read: buffer and offset
     asked: list[tuple[int, int]] = field(default_factory=list)
-    # what was refused and has not left its program, with the block it was refused to (None: the orchestration)
+    # refused operations whose error has not ended its program, with their block (None: the orchestration)
     refused: dict[Refusal, Block | None] = field(default_factory=dict)
 
     def share(self) -> None:
-        """Something comes that blocks of other processes could have a say in: one process alone cannot settle it."""
+        """Call before an operation that blocks of other processes could affect: one process alone cannot perform it."""
         if self.apart is not None:
             self.apart()
 
     def fail(self, kind: str, message: str, hint: str = "") -> NoReturn:
-        """Refuse what a kernel or the orchestration asks for, at its own line."""
+        """Refuse an operation of a kernel or the orchestration, at its own line."""
         self.refuse(error := KernelError(kind, message, hint))
         raise error
 
     def refuse(self, error: BaseException) -> None:
-        """Note what is refused: where its program catches the error, it is a finding all the same."""
+        """Record a refused operation: if its program catches the error, it is a finding all the same."""
         explanation = explained(error)
         if explanation is not None:
             self.refused.setdefault((*explanation, self.sites.places[self.sites.here(2)]), self.running)
 
     def forgive(self, error: BaseException) -> None:
-        """The error ended its program and is reported as that."""
+        """The error ended its program and is reported there."""
         explanation = explained(error)
         for refusal in [r for r in self.refused if r[:3] == explanation]:
             del self.refused[refusal]
 
     def report_caught(self, block: Block | None) -> None:
-        """What was refused to a program that went on; what a person typed while it stood still is none."""
+        """Report refused operations of a program that continued, except lines typed into a debugger."""
         for refusal in [r for r, owner in self.refused.items() if owner is block]:
             kind, message, hint, place = refusal
             del self.refused[refusal]
@@ -248,7 +249,7 @@ class Context:
         others: tuple[Other, ...] = (),
         where: Place | None = None,
     ) -> None:
-        """Take a finding, at the kernel's line unless another place is given."""
+        """Report a finding, at the kernel's line unless another location is given."""
         place = where or self.sites.places[self.sites.here(2)]
         if where is None:
             others += called_from(place, self.sites.callers_here())
@@ -256,7 +257,7 @@ class Context:
         self.log.add(Finding(kind, message + in_task, place, others, hint), subject)
 
     def use_after_free(self, tensor: Tensor) -> None:
-        """A tensor whose scope was closed is used."""
+        """Report the use of a tensor whose scope was closed."""
         self.report(
             "use-after-free",
             f"{tensor.buffer.describe()} is used after the scope that owns it was closed",
@@ -266,7 +267,7 @@ class Context:
         )
 
     def calls_to(self, lane: int, row: int) -> tuple[Place, ...]:
-        """The lines whose calls led to a row, innermost first; none where the row is of the kernel's own line."""
+        """The lines whose calls led to a row, innermost first; none if the row is of the kernel's own line."""
         block = int(np.searchsorted(self.recording.firsts(), row, side="right")) - 1
         calls = self.calls.get((block, lane))
         return calls.to(row if self.made_at is None else int(self.made_at[row])) if calls is not None else ()
@@ -277,5 +278,5 @@ class Context:
 
 
 def called_from(place: Place, callers: Iterable[Place], role: str = "called from") -> tuple[Other, ...]:
-    """Which call of a helper led to a place; what lies on the line itself adds nothing."""
+    """Which call of a helper led to a location; calls on the line itself are left out."""
     return tuple(Other(role, c) for c in callers if (c.file, c.line) != (place.file, place.line))

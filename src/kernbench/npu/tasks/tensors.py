@@ -25,9 +25,9 @@ Shape = tuple[int, ...]
 class Buffer:
     """`shape` elements of `dtype` in device memory, made by the host (`external`) or by the runtime.
 
-    `array` is flat; None where a run without data drops it. `closed` is set when the scope that owns it has ended.
+    `array` is flat; None in a run without data. `closed` is set when the scope that owns it has ended.
     `maker` is the task that made it (-1: the host, or the runtime alone); `is_filled` that it has an initial value.
-    The tensor map does not follow one with `manual_dep`.
+    The tensor map does not track one with `manual_dep`.
     `creator` is the task whose slot holds its memory, -1 for none.
     """
 
@@ -56,7 +56,7 @@ class Buffer:
 
 
 class ReadValue(int):
-    """A whole number read from a tensor; knows where it came from, for messages."""
+    """An integer read from a tensor, with its origin for messages."""
 
     source: "tuple[str, Shape] | None" = None
 
@@ -92,7 +92,7 @@ class Tensor(Opaque):
         self.broken = broken
 
     def _refuse_python(self, doing: str) -> NoReturn:
-        """A tensor in device memory has no value here."""
+        """Refuse Python operators: a tensor in device memory has no value here."""
         hint = (
             "an element is read with core.read(tensor, index) in a kernel and rt.read(tensor, index) in an "
             "orchestration; core.tload(tile, tensor) brings a part to a core"
@@ -145,7 +145,7 @@ class Tensor(Opaque):
         )
 
     def reshape(self, *shape: int) -> "Tensor":
-        """The same elements in another shape; they must lie without gaps."""
+        """The same elements in another shape; they must be contiguous."""
         if prod(shape) != prod(self.shape) or self.strides != packed(self.shape):
             self.buffer.shadow.context.fail(
                 "shape", f"{self!r} as {shape}: the number of elements must agree, and they must lie without gaps"
@@ -160,7 +160,7 @@ class Tensor(Opaque):
         offset, broken = self.offset, self.broken
         sizes, steps = self.shape, self.strides
         shape, strides = sizes[axis:], steps[axis:]
-        # a turn for each index of each transfer of a launch: what is plain is settled here, without a call
+        # hot loop, for each index of each transfer: common cases are handled inline, without a call
         while axis:
             axis -= 1
             part, size, stride = parts[axis], sizes[axis], steps[axis]
@@ -183,7 +183,7 @@ class Tensor(Opaque):
         return Tensor(self.buffer, offset, shape, strides, self.binding, broken)
 
     def _whole(self, part: object) -> int:
-        """A part of an index that is a number, in whatever way it says so."""
+        """A part of an index that is an integer, of any type."""
         try:
             return index(part)  # type: ignore[arg-type]
         except TypeError:
@@ -192,7 +192,7 @@ class Tensor(Opaque):
             self.buffer.shadow.context.fail("misuse", message, hint)
 
     def _bounds(self, axis: int, part: slice, size: int, broken: bool) -> tuple[int, int, int, bool]:
-        """First element, number and step of a slice; and whether it, or what it is a part of, lies outside."""
+        """First element, size and step of a slice; and whether it, or the view it is part of, is out of bounds."""
         start = 0 if part.start is None else self._whole(part.start)
         stop = size if part.stop is None else self._whole(part.stop)
         step = 1 if part.step is None else self._whole(part.step)
@@ -252,7 +252,7 @@ def extent(offset: int, shape: Shape, strides: Shape) -> tuple[int, int]:
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether two views may touch: same buffer, then 1-D ranges, then boxes where strides match, else yes."""
+    """Whether two views may overlap: same buffer, then 1-D ranges, then boxes if the strides match, else yes."""
     if a.buffer is not b.buffer:
         return False
     (a_low, a_high), (b_low, b_high) = a.extent, b.extent
@@ -276,7 +276,7 @@ def covers(a: Tensor, b: Tensor) -> bool:
 
 
 def _boxes(a: Tensor, b: Tensor) -> list[tuple[int, int, int, int]] | None:
-    """For each axis (start of a, size of a, start of b, size of b); None where the strides do not match."""
+    """For each axis (start of a, size of a, start of b, size of b); None if the strides do not match."""
     if a.strides != b.strides or 0 in a.strides:
         return None
     order = sorted(range(len(a.strides)), key=lambda i: -a.strides[i])
@@ -297,7 +297,7 @@ def _boxes(a: Tensor, b: Tensor) -> list[tuple[int, int, int, int]] | None:
 
 
 def fresh_array(shape: Shape, dtype: str, carries_data: bool) -> Array | None:
-    """Poisoned memory; floats have none in a run without data."""
+    """Poisoned memory; None for floats in a run without data."""
     row = DTYPES[dtype]
     if not carries_data and row.kind == "float":
         return None

@@ -1,1 +1,1 @@
-"""The time of a recording: costs, the graph for the shared timing engine, blocks on cores, and what is shown of it."""
+"""Timing of a recording: costs, the graph for the shared timing engine, block placement, and the results shown."""

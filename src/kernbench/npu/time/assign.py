@@ -1,10 +1,10 @@
-"""Who runs where and in which order: a list scheduler over the tasks of a recording, as the runtime's schedulers do it.
+"""Assigns blocks to cores in order: a list scheduler over the tasks of a recording, like the runtime's schedulers.
 
 The orchestrator submits in order, waiting for full rings and values it reads. Ready blocks wait in three queues; mixed
 tasks with a cube core go first, then cube, then vector tasks; within a queue the oldest goes first. A scheduler thread
-starts one block at a time on the first cores that are free. Where nothing is ready, tasks whose producers are all on
-their cores and allow it are staged: their blocks take free cores and begin when the producers are done. How long blocks
-take is given; only the order and the cores this pass decides are kept, and the timing engine works out the times.
+starts one block at a time on the first free cores. If nothing is ready, tasks whose producers are all on
+their cores and allow it are staged: their blocks take free cores and begin when the producers are done. Block
+durations are given; only the order and the cores are kept from this pass, the timing engine computes the times.
 Compiled.
 """
 
@@ -25,13 +25,13 @@ from kernbench.npu.time.launches import may_stage
 from kernbench.npu.time.reclaim import Waits
 
 _NONE = -1
-# columns of the table of tasks: what does not change ...
+# columns of the table of tasks: constants ...
 _LANES, _QUEUE, _SYNC, _BLOCKS, _FOLLOWERS, _HOLDERS, _NEXT_SLOT = range(7)
-# ... and what does: blocks that have not started, blocks that have not ended, tasks it still waits for, and whether it
-# is submitted and done
+# ... and variables: blocks that have not started, blocks that have not ended, tasks it still waits for, and whether
+# it is submitted and done
 _WAITING, _LEFT, _MISSING, _SUBMITTED, _DONE = range(7, 12)
-# for staging: whether a task allows it to those that follow it, whether it may be staged itself, where its producers
-# begin; whether it is queued for it, and whether it is ready
+# for staging: whether a task allows it to its consumers, whether it may be staged itself, where its list of producers
+# begins; whether it is queued for it, and whether it is ready
 _ALLOWS, _STAGES, _PRODUCERS, _QUEUED, _READY = range(12, 17)
 # columns of the table of commands
 _TARGET, _COST, _WAITS, _SLOT, _RING = range(5)
@@ -40,7 +40,7 @@ _BLOCK, _COMMAND = 0, 1
 
 @dataclass
 class Assignment:
-    """For each block its cluster, the blocks it waits for to leave its cores, the scheduler thread and the block that
+    """For each block its cluster, the blocks that used its cores before it, the scheduler thread and the block that
     thread started before; -1 for none. `first_lane` is the AIV that a task of one vector lane runs on. `staged` blocks
     were on their cores before the tasks they wait for were done.
     """
@@ -58,12 +58,12 @@ class Assignment:
 
 
 def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) -> Assignment:
-    """Place all blocks; `times` is how long each takes. A chip that has no cores for one of them is an error."""
+    """Assign all blocks; `times` are their durations. A chip without cores for one of them is an error."""
     tasks, followers, holders, producers = _tasks(recording, waits)
     commands, values = _commands(recording, chip, waits)
     owner = recording.owners()
     blocks = np.lexsort((np.array(recording.block_index, np.int64), owner))
-    # cluster, first lane, thread, block started before on that thread, blocks before on its cores
+    # cluster, first lane, thread, previous block of that thread, previous blocks of its cores
     assigned = np.full((len(owner), 4 + len(LANES)), _NONE, np.int64)
     # for each block when it was staged, and whether it was
     staged = np.zeros((len(owner), 2), np.int64)
@@ -80,14 +80,13 @@ def assign(recording: NpuRecording, chip: ChipModel, times: Ints, waits: Waits) 
     fixed = np.asarray(times, np.int64), chip.tasks.dispatch_ps
     _play(tasks, commands, lists, fixed, assigned, cores, threads, oldest, room)
     if len(assigned) and assigned[:, 0].min() < 0:
-        # of the tasks that wait, the first one waits for no other
+        # of the waiting tasks, the first depends on no other
         raise no_cores(recording, chip, int(owner[assigned[:, 0] < 0].min()))
     return Assignment(assigned[:, 0], assigned[:, 1], assigned[:, 4:], assigned[:, 2], assigned[:, 3], staged[:, 1] > 0)
 
 
 def _tasks(recording: NpuRecording, waits: Waits) -> tuple[Ints, Ints, Ints, Ints]:
-    """The table of tasks, one row more than there are; all followers, all holders of slots and all producers, task
-    after task."""
+    """The table of tasks with one more row; all followers, all holders of slots and all producers, task after task."""
     count = len(recording.tasks)
     later: list[list[int]] = [[] for _ in range(count)]
     for task in recording.tasks:
@@ -110,7 +109,7 @@ def _tasks(recording: NpuRecording, waits: Waits) -> tuple[Ints, Ints, Ints, Int
 
 
 def _commands(recording: NpuRecording, chip: ChipModel, waits: Waits) -> tuple[Ints, Ints]:
-    """The table of commands, one row more than there are; and the tasks they wait for, command after command."""
+    """The table of commands with one more row; and the tasks they wait for, command after command."""
     table = np.full((len(recording.commands) + 1, 5), _NONE, np.int64)
     for number, (command, slot) in enumerate(zip(recording.commands, waits.slot_of, strict=True)):
         makes_task = command.makes_task
@@ -122,7 +121,7 @@ def _commands(recording: NpuRecording, chip: ChipModel, waits: Waits) -> tuple[I
 
 
 def _joined(lists: Iterable[Iterable[int]]) -> tuple[Ints, Ints]:
-    """Lists end to end: where each begins, and the end; and all of them."""
+    """Concatenated lists: the begin of each, and the end; and all entries."""
     parts = [list(one) for one in lists]
     first = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)]).astype(np.int64)
     return first, np.array([n for part in parts for n in part], np.int64)
@@ -161,7 +160,7 @@ def _push(heap, size, time, kind, number):  # type: ignore[no-untyped-def]
 
 @part
 def _pop(heap, size):  # type: ignore[no-untyped-def]
-    """Take the first entry off a heap: it is left behind the last one, where it can still be read."""
+    """Take the first entry off a heap; it is left behind the last one, where it can still be read."""
     size[0] -= 1
     last = size[0]
     _swap(heap, 0, last)
@@ -179,12 +178,13 @@ def _pop(heap, size):  # type: ignore[no-untyped-def]
 
 @deferred(lambda tasks, commands, lists, *_: 50 * (len(tasks) + len(commands) + len(lists[4])))
 def _play(tasks, commands, lists, fixed, assigned, cores, threads, oldest, room):  # type: ignore[no-untyped-def]
-    """Play events until nothing is left. An event is the end of a block or a command; queues hold tasks: three for
-    those that are ready, three for those that may be staged."""
+    """Process events until there are none left. An event is the end of a block or a command; queues hold tasks: three
+    for ready tasks, three for those that may be staged.
+    """
     owner, (times, dispatch_ps) = lists[4], fixed
     (free, events, size), (queues, lengths, _) = room
     command, now = 0, 0
-    # a command is under way: the orchestrator has no time for another
+    # a command is being executed: the orchestrator takes no other
     is_busy = False
     while True:
         if not is_busy and command + 1 < len(commands) and not _is_held(command, tasks, commands, lists, oldest):
@@ -211,11 +211,11 @@ def _play(tasks, commands, lists, fixed, assigned, cores, threads, oldest, room)
                     _may_queue(task, tasks, lists, queues, lengths, now)
         for q in range(6):
             if q >= 3 and lengths[0, 0] + lengths[1, 0] + lengths[2, 0]:
-                # what is ready comes before what may be staged
+                # ready tasks come before those that may be staged
                 break
             while lengths[q, 0]:
                 task = queues[q, 0, 2]
-                # what was queued to be staged may have become ready since
+                # a task queued for staging may have become ready since
                 block = -1
                 if q < 3 or not tasks[task, _READY]:
                     block = _dispatch(task, tasks, lists, free, cores, assigned)
@@ -257,7 +257,7 @@ def _may_queue(task, tasks, lists, queues, lengths, now):  # type: ignore[no-unt
 
 @part
 def _publish(task, tasks, lists, queues, lengths, now):  # type: ignore[no-untyped-def]
-    """A task that allows it is on its cores: those that follow it may be staged."""
+    """A task that allows staging is on its cores: its consumers may be staged."""
     if _is_published(task, tasks):
         for k in range(tasks[task, _FOLLOWERS], tasks[task + 1, _FOLLOWERS]):
             _may_queue(lists[0][k], tasks, lists, queues, lengths, now)
@@ -281,7 +281,7 @@ def _is_held(number, tasks, commands, lists, oldest):  # type: ignore[no-untyped
 
 @part
 def _start(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-def]
-    """A task with blocks waits for nobody any more: those that are staged begin, the others are queued."""
+    """A task with blocks waits for no other any more: staged blocks begin, the others are queued."""
     (_, events, size), (queues, lengths, _) = room
     tasks[task, _READY] = 1
     for k in range(tasks[task, _BLOCKS], tasks[task + 1, _BLOCKS]):
@@ -297,7 +297,7 @@ def _start(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-def
 
 @part
 def _ready(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-def]
-    """A task waits for nobody any more: it starts; without blocks it is done."""
+    """A task waits for no other any more: it starts; without blocks it is done."""
     if tasks[task, _LEFT]:
         _start(task, tasks, lists, times, room, now)
     else:
@@ -306,7 +306,7 @@ def _ready(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-def
 
 @part
 def _complete(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-def]
-    """A task is done; and those without blocks that follow it. `over` has room for all tasks."""
+    """A task is done, and so are its consumers without blocks. `over` has room for all tasks."""
     queues, lengths, over = room[1]
     over[0], count = task, 1
     while count:
@@ -328,7 +328,7 @@ def _complete(task, tasks, lists, times, room, now):  # type: ignore[no-untyped-
 
 @part
 def _dispatch(task, tasks, lists, free, cores, assigned):  # type: ignore[no-untyped-def]
-    """Put the next block of a task on the first cores that are free; -1 where there are none."""
+    """Assign the next block of a task to the first free cores; -1 if there are none."""
     lanes, blocks = tasks[task, _LANES], tasks[task + 1, _BLOCKS] - tasks[task, _BLOCKS]
     if tasks[task, _SYNC] and tasks[task, _WAITING] == blocks:
         there = 0
@@ -354,7 +354,7 @@ def _dispatch(task, tasks, lists, free, cores, assigned):  # type: ignore[no-unt
 
 @part
 def _insert(other, before, count):  # type: ignore[no-untyped-def]
-    """One more block in an ascending list, unless it is there or none."""
+    """Insert a block into an ascending list, unless it is there or none."""
     for k in range(count):
         if before[k] == other:
             return count
@@ -370,7 +370,7 @@ def _insert(other, before, count):  # type: ignore[no-untyped-def]
 
 @part
 def _thread(block, threads, assigned, now):  # type: ignore[no-untyped-def]
-    """The scheduler thread that is free first starts a block; gives when it begins to."""
+    """The first free scheduler thread starts a block; returns when it begins to."""
     first = 0
     for thread in range(1, len(threads)):
         if threads[thread, 0] < threads[first, 0]:
@@ -388,7 +388,7 @@ def _is_single(lanes):  # type: ignore[no-untyped-def]
 
 @part
 def _has(lanes, first_lane, lane):  # type: ignore[no-untyped-def]
-    """Whether a task has a core."""
+    """Whether a task uses a lane."""
     return lane == first_lane if _is_single(lanes) else lanes >> lane & 1 == 1
 
 

@@ -1,7 +1,7 @@
-"""Recordings that would block themselves on a chip of another shape: smaller rings, or fewer clusters.
+"""Errors for recordings that would deadlock on a chip of another shape: smaller rings, or fewer clusters.
 
-A launch there would be refused, or end in a full ring that nobody can drain. Blocks of safe runs wait for each other
-only where they start together.
+A launch there would be refused, or end with a full ring that never drains. Blocks of safe runs wait for each other
+only if they start together.
 """
 
 from kernbench.common.errors import MachineError
@@ -13,7 +13,7 @@ from kernbench.result.finding import Place
 def full_ring(
     recording: NpuRecording, chip: ChipModel, command: Command, ring: int, oldest: TaskRecord | None = None
 ) -> MachineError:
-    """A submit waits for a ring for ever: its `oldest` task's scope closes later, or it is too small."""
+    """A submit waits for a ring for ever: the scope of its `oldest` task closes later, or it is too small."""
     tasks = chip.tasks
     sizes = f"{tasks.window} tasks, {tasks.heap:,} bytes and {tasks.dependences} dependences"
     if oldest is None:

@@ -1,8 +1,8 @@
-"""What the time of an npu run is spent on: works of the critical path, floors of the work, causes of the gap."""
+"""Categories of the time of an npu run: of the critical path, of the floors, and of the gap."""
 
 from kernbench.npu.isa.units import AIC, AIV0, PIPES_OF, M, V
 
-# what the critical path is spent on
+# categories of the critical path
 WORKS = {
     "cube": "matrix products",
     "vector": "vector operations",
@@ -16,13 +16,13 @@ WORKS = {
 
 
 def pipe_name(lane: int, pipe: str) -> str:
-    """A kind of pipe as reports call it; all vector cores are alike."""
+    """The name of a kind of pipe in reports; all vector cores are alike."""
     return {M: "cube", V: "vector"}.get(pipe, f"{'aic' if lane == AIC else 'aiv'} {pipe}")
 
 
 PIPE_FLOORS = tuple(pipe_name(lane, pipe) for lane in (AIC, AIV0) for pipe in PIPES_OF[lane])
 FLOORS = (*PIPE_FLOORS, "memory", "issue", "submit", "dispatch")
-# rounding is that of the memory's bandwidth, imbalance what the busiest core does beyond its share
+# rounding belongs to the memory's bandwidth, imbalance to the busiest core's work beyond its share
 BEYOND = ("rounding", "imbalance")
 _BEYOND = {
     "rounding": "A transfer ends on a whole picosecond.",
@@ -31,7 +31,7 @@ _BEYOND = {
 
 
 def waiting(work: str) -> str:
-    """The cause that the binding resource is idle while a work of the critical path goes on."""
+    """The cause that the binding resource is idle during some work of the critical path."""
     return f"waits for {work}"
 
 

@@ -1,7 +1,7 @@
-"""Timing an npu recording: lower once, place blocks on cores, run the shared engine, place again by what came out.
+"""Timing an npu recording: lower once, assign blocks to cores, run the shared engine, assign again by the result.
 
-Blocks are placed by how long they take. At first that is their time alone; where blocks compete for cores they are
-placed a second time by the times of the first pass, in which they share the memory's bandwidth.
+The assignment depends on block durations. At first these are their times alone; if blocks compete for cores they
+are assigned a second time by the times of the first pass, in which they share the memory's bandwidth.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Timing:
     graph: Graph
     rates: Rates
     times: Times
-    # of each case of rows
+    # the time of each case of rows
     cost: Ints
 
     @property
@@ -48,7 +48,7 @@ class Timing:
 
 
 def time_recording(recording: NpuRecording, chip: ChipModel) -> Timing:
-    """Time the recording of a finished, safe run. A chip on which it would block itself is an error."""
+    """Time the recording of a finished, safe run. A chip on which it would deadlock is an error."""
     waits = ring_waits(recording, chip)
     # cases are kept with the recording
     lowered, _ = both(
@@ -66,7 +66,7 @@ def _placed(lowered: Lowered, chip: ChipModel) -> Timing:
     times = run_events(graph, given, together)
     if len(recording.block_task) > chip.clusters.count:
         before, assignment = assignment, assign(recording, chip, _spent(lowered, times), lowered.waits)
-        # blocks on the same cores in the same order have the times that they had
+        # the same assignment gives the same times
         if not assignment.is_like(before):
             graph = join_again(lowered, graph, core_edges(lowered, assignment))
             times = run_events(graph, given, together)
@@ -76,7 +76,7 @@ def _placed(lowered: Lowered, chip: ChipModel) -> Timing:
 def rates(lowered: Lowered, chip: ChipModel, cost: Ints) -> Rates:
     """Durations of all nodes, by the time of each case of rows, and what shares the memory's bandwidth."""
     nodes, recording = lowered.nodes, lowered.recording
-    # what is not written to stays zero, and takes no memory
+    # untouched pages of zeros take no memory
     duration, nbytes = np.zeros(nodes.total, np.int64), np.zeros(nodes.total, np.int64)
     server, case, count = np.empty(nodes.total, np.int32), cases(recording)[1], len(lowered.transfers)
 

@@ -1,4 +1,4 @@
-"""How long each row takes on a chip, and how many bytes it moves through device memory.
+"""Costs: the time of each row on a chip, and the bytes it moves through device memory.
 
 - Vector operations: the largest operand's bytes over the simple or special rate of the vector unit.
 - Products, [m, k] @ [k, n]: ceil(m / 16) * ceil(n / 16) * ceil(k / depth) cycles; the depth of a step is the MACs per
@@ -6,7 +6,7 @@
 - Moves: bytes over the path between the two memories. Transfers to or from device memory also share its bandwidth with
   all others: they take the longer of both.
 
-Transfers, and single values read from device memory, begin after its latency. A core hands instructions to its pipes
+Transfers, and single values read from device memory, begin after its latency. A core issues instructions to its pipes
 one after the other, each in its issue time. Durations are exact fractions of a picosecond, rounded up once. Flags,
 barriers and single values of tiles take no time of their own.
 """
@@ -29,7 +29,7 @@ from kernbench.safety.processes.threads import in_stretches
 
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
-# cases for which there is room at first: a power of two
+# initial capacity for cases: a power of two
 _FEW = 4096
 
 
@@ -57,11 +57,10 @@ def cases(recording: NpuRecording) -> tuple[Array, Small, Ints]:
 
 @deferred(lambda columns, *_: 4 * len(columns[0]), wraps=True)
 def _distinguish(columns, table, first, counts, case):  # type: ignore[no-untyped-def]
-    """Number rows that differ in any column, in the order they are met: the first of each number, how many rows have
-    it, and the number of each row. `table` has free slots, -1, where rows are looked up by a hash of their columns; how
-    many is a power of two.
+    """Number rows that differ in any column, in order of first occurrence: the first row and the count of each number,
+    and the number of each row. `table` is a hash table of rows with free slots, -1; its size is a power of two.
 
-    Gives how many numbers there are, one more than there is room for where it is too small.
+    Returns the count of numbers, one more than the capacity if that is too small.
     """
     one, two, three, four = columns
     last = np.uint64(len(table) - 1)
@@ -109,7 +108,7 @@ def _duration(chip: ChipModel, tiles: list[TileShape], row: np.void) -> int:
     if op.form == "clean":
         return chip.memory.latency_ps
     if kind in (STORE, PUSH):
-        # the second and further stretches of a scatter are part of the first
+        # further pieces of a scatter are part of the first
         if row["a"] < 0:
             return 0
         tile = tiles[row["a"]]
@@ -145,7 +144,7 @@ def product_macs(tiles: list[TileShape], row: np.void) -> int:
 
 
 def submit_time(recording: NpuRecording, chip: ChipModel, command: Command) -> int:
-    """What a command takes the orchestrator, besides waiting: a submit, and filling what it makes."""
+    """The orchestrator's time for a command, besides waiting: a submit, and filling new tensors."""
     if not command.makes_task:
         return 0
     return chip.tasks.submit_ps + chip.tasks.fill_ps(recording.tasks[command.target].filled_bytes)
@@ -153,8 +152,9 @@ def submit_time(recording: NpuRecording, chip: ChipModel, command: Command) -> i
 
 @dataclass(frozen=True)
 class Transfers:
-    """The rows that move bytes through device memory, how many each, and how many are read in all; of all rows, how
-    many each class of operations has."""
+    """The rows that move bytes through device memory, the bytes of each, and all bytes read; and the number of
+    rows of each class of operations.
+    """
 
     rows: Ints
     moved: Ints
@@ -163,10 +163,10 @@ class Transfers:
 
 
 def find_transfers(recording: NpuRecording, parts: Sequence[tuple[int, int]]) -> Transfers:
-    """The rows that move bytes through device memory; `parts` of all blocks, (begin, end), are looked at at once."""
+    """The rows that move bytes through device memory; `parts` of all blocks, (begin, end), are searched in parallel."""
     patterns = np.array([prod(p.shape) * p.itemsize for p in recording.tables.patterns] or [0], np.int64)
     elements = np.array([prod(t.valid) for t in recording.tables.tiles] or [0], np.int64)
-    # room that is not needed is not touched, and takes no memory
+    # untouched pages take no memory
     found, moved = np.empty(recording.count, np.int64), np.empty(recording.count, np.int64)
     counts = np.zeros((len(parts), int(CLASSES.max()) + 1), np.int64)
     given = recording.columns("op", "w", "a", "c", "y"), CLASSES, (patterns, elements), (found, moved)
@@ -174,7 +174,7 @@ def find_transfers(recording: NpuRecording, parts: Sequence[tuple[int, int]]) ->
     where = [(firsts[begin], firsts[end]) for begin, end in parts]
     sums = dict(zip(where, counts, strict=True))
     seen = in_stretches(lambda first, end: _find_transfers(first, end, *given, sums[first, end]), where)
-    # those of each part begin where its rows do
+    # the results of each part begin at the index of its first row
     taken = [slice(first, first + count) for (first, _), (count, _) in zip(where, seen, strict=True)]
     rows, nbytes = (np.concatenate([column[part] for part in taken]) for column in (found, moved))
     return Transfers(rows, nbytes, sum(read for _, read in seen), counts.sum(axis=0))
@@ -182,8 +182,8 @@ def find_transfers(recording: NpuRecording, parts: Sequence[tuple[int, int]]) ->
 
 @deferred(lambda first, end, *_: 2 * (end - first))
 def _find_transfers(first, end, columns, classes, sizes, out, counts):  # type: ignore[no-untyped-def]
-    """Write which rows from `first` up to `end` move bytes, and how many, from number `first` on, and how many rows
-    each class has; give how many move, and all bytes that are read. `sizes` are the bytes of each pattern and the
+    """Write the rows from `first` up to `end` that move bytes, with the bytes, from index `first` on, and the number of
+    rows of each class; return how many move, and all bytes read. `sizes` are the bytes of each pattern and the
     elements of each tile.
     """
     op, w, a, c, y = columns
@@ -218,7 +218,7 @@ def spread(case, cost, duration):  # type: ignore[no-untyped-def]
 
 @deferred(lambda transfers, *_: len(transfers))
 def move(transfers, path, duration):  # type: ignore[no-untyped-def]
-    """The time of a row that is a transfer is its path's; the nodes of paths begin at `path`."""
+    """Move the time of each transfer's row to its path; the nodes of paths begin at `path`."""
     for k in range(len(transfers)):
         duration[path + k] = duration[transfers[k]]
         duration[transfers[k]] = 0

@@ -1,4 +1,4 @@
-"""What orders the rows of a block in time: pipes, flags, barriers, FIFOs, and the scalar pipe that issues. Compiled."""
+"""The edges between rows of a block: pipes, flags, barriers, FIFOs, and issue by the scalar pipe. Compiled."""
 
 from typing import Any
 
@@ -22,9 +22,9 @@ KIND_NAMES = (
     "scheduler busy", "dependence", "submit", "orchestrator order", "ring full", "value read", "end of block", "issue",
     "ready", "staged behind", "signal",
 )  # fmt: skip
-# these say little: what the node before waited for is given instead, where that took no time
+# uninformative kinds: the wait of the node before is shown instead, if that took no time
 PLAIN = (PIPE, STARTED, READY)
-# edges that a row may have beside two, by its class
+# edges that a row may have besides two, by its class
 MORE = np.zeros(int(CLASSES.max()) + 1, np.int64)
 MORE[[WAIT, BARRIER, PUSH, POP]] = 1, PER_LANE, 3, 3
 
@@ -47,13 +47,13 @@ def _end(start, end, last, out, n):  # type: ignore[no-untyped-def]
 
 def row_edges(firsts: Ints, counts: Ints, fifos: Ints, *given: Any) -> Unlagged:
     """Sources, targets and kinds of edges between the rows of blocks, from blocks' starts to first rows, from last rows
-    to ends. There are no more rows of each class than `counts`.
+    to ends. There are at most `counts` rows of each class.
 
-    What else is given is what `_write` takes. Room that is not needed is not touched, and takes no memory.
+    The other arguments are those of `_write`. Untouched pages of the result take no memory.
     """
     flag = np.empty(THREADS * PER_LANE * EVENTS, np.int64)
     room = (*np.empty((2, THREADS), np.int64), np.empty(3, np.int64), flag, *np.zeros((2, *_slots(fifos)), np.int64))
-    # a row follows one of its pipe and what its core waited for, and it may wait, or meet all pipes, or all lanes
+    # a row follows one of its pipe and what its core waited for, and it may wait, or join all pipes, or all lanes
     most = 2 * int(firsts[-1] - firsts[0]) + int(counts @ MORE) + (THREADS + 1) * (len(firsts) - 1)
     source, target, kind = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int8)
     count = _write(firsts, fifos, *given, room, (source, target, kind))
@@ -66,7 +66,7 @@ def _slots(fifos: Ints) -> tuple[int, int, int]:
 
 
 def arrows(firsts: Ints, fifos: Ints, columns: tuple[Array, ...], span_of: Small, pops: int) -> Ints:
-    """A row for each message of a FIFO from each push to each pop, where both are spans: their numbers."""
+    """A row for each message of a FIFO from each push to each pop, if both are spans: their numbers."""
     out = np.empty((len(LANES) * pops, 2), np.int64)
     pushed = np.full(_slots(fifos), -1, np.int64)
     return out[: _write_arrows(firsts, fifos, columns, CLASSES, span_of, pushed, out)]
@@ -74,9 +74,9 @@ def arrows(firsts: Ints, fifos: Ints, columns: tuple[Array, ...], span_of: Small
 
 @deferred(lambda firsts, fifos, columns, *_: 2 * len(columns[0]))
 def _write_arrows(firsts, fifos, columns, classes, span_of, pushed, out):  # type: ignore[no-untyped-def]
-    """Write arrows from the pushes of a message, in the order of their rows, to each of its pops; give how many.
+    """Write arrows from the pushes of a message, in the order of their rows, to each of its pops; returns their number.
 
-    A slot is pushed to again only when all have popped what was in it.
+    A slot is pushed to again only when all have popped its previous message.
     """
     op, lane, c, message = columns
     n = 0
@@ -107,7 +107,7 @@ def _write_arrows(firsts, fifos, columns, classes, span_of, pushed, out):  # typ
 
 @deferred(lambda firsts, *_: 10 * (firsts[-1] - firsts[0]))
 def _write(firsts, fifos, rows, classes, transfers, starts, ends, room, out):  # type: ignore[no-untyped-def]
-    """Write edges, and give how many there are.
+    """Write edges, and return their number.
 
     A row begins where its transfer does: `transfers` are the rows, from those of these blocks on, and the node where
     the first of them begins. Other rows are nodes themselves.
@@ -168,8 +168,8 @@ def _write(firsts, fifos, rows, classes, transfers, starts, ends, room, out):  #
 
 @deferred(lambda source, *_: len(source))
 def longest_paths(source, target, case, cost, transfers, longest):  # type: ignore[no-untyped-def]
-    """When each node can begin: `longest`, which comes as all zeros. Edges come in the order of their targets; those to
-    the begin of a transfer are taken for edges to its row. Rows take the time of their case, other nodes none.
+    """The earliest begin of each node: `longest`, which is all zeros before. Edges come in the order of their targets;
+    those to the begin of a transfer are taken for edges to its row. Rows take the time of their case, other nodes none.
     """
     moving, begin = transfers
     for e in range(len(source)):

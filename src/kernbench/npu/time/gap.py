@@ -1,5 +1,5 @@
-"""What keeps the time above the binding floor: what its resource did beyond the floor, and what was done while it was
-idle, by the critical path, which covers the whole time.
+"""Splits the time above the binding floor: work of its resource beyond the floor, and what the critical path, which
+covers the whole time, did while the resource was idle.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def split_gap(timing: Timing, bound: str, floor: int, path: Path) -> dict[str, i
 
 
 def _watched(timing: Timing, bound: str) -> Spans:
-    """When the binding resource was busy, where it was busiest."""
+    """The busy intervals of the binding resource, on its busiest core."""
     nodes, times = timing.lowered.nodes, timing.times
     if bound == "memory":
         here = slice(nodes.memory, nodes.memory + len(timing.lowered.transfers))
@@ -50,7 +50,7 @@ def _watched(timing: Timing, bound: str) -> Spans:
 
 
 def _busiest(timing: Timing, bound: str) -> Spans:
-    """The spans of a kind of pipe on the core where they add up to most, transfers at the full rate of their path."""
+    """The spans of a kind of pipe on the core with the largest sum, transfers at the full rate of their path."""
     rows, times = timing.lowered.recording.array(), timing.times
     pipe = PIPE_NUMBER[{"cube": M, "vector": V}.get(bound, bound.split()[-1])]
     on_vector = bound.startswith("aiv") or bound == "vector"
@@ -66,7 +66,7 @@ def _busiest(timing: Timing, bound: str) -> Spans:
 
 
 def _merged(start: Ints, finish: Ints) -> Spans:
-    """Spans that overlap or touch as one, in order."""
+    """Overlapping or adjacent spans merged, in order."""
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(finish[order]) if len(finish) else finish
     if not len(start):
@@ -77,7 +77,7 @@ def _merged(start: Ints, finish: Ints) -> Spans:
 
 
 def _covered(start: Ints, finish: Ints, begin: Ints, end: Ints) -> Ints:
-    """How much of each interval from `begin` to `end` the spans cover; spans are in order and apart."""
+    """How much of each interval from `begin` to `end` the spans cover; spans are sorted and disjoint."""
     total = np.concatenate([[0], np.cumsum(finish - start)])
 
     def until(time: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""Several timed launches on a chip as one: the tasks of all of them."""
+"""Merges the task views of several timed launches on a chip."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from kernbench.result.run import Run
 
 
 def joined_tasks(launches: Sequence[Run], begins: Sequence[int]) -> dict[str, object]:
-    """The view `tasks` of all launches, which begin at `begins`, numbered on; none where a launch lacks it."""
+    """The view `tasks` of all launches, which begin at `begins`, numbered consecutively; empty if a launch lacks it."""
     if not all("tasks" in launch.views for launch in launches):
         return {}
     rows: list[Data] = []

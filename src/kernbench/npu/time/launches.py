@@ -1,4 +1,4 @@
-"""When the rows of a block may begin, beyond its dispatch: blocks that start together, and blocks that were staged.
+"""When the rows of a block may begin after its dispatch: blocks that start together, and staged blocks.
 
 All blocks of a `sync_start` task begin when the last of them is dispatched. A task whose producers all allow early
 resolve may be staged: its blocks are dispatched to free cores once all blocks of all producers are, and begin when the
@@ -38,7 +38,7 @@ def firsts_of_pipes(recording: NpuRecording) -> tuple[Ints, Ints]:
 
 
 def launch_edges(lowered: "Lowered", assignment: "Assignment", entries: Callable[[], Ints]) -> Edges:
-    """What staged blocks, and blocks that start together, wait for; `entries` gives the node where each row begins."""
+    """Edges for staged blocks, and blocks that start together; `entries` gives the node where each row begins."""
     recording = lowered.recording
     owner = recording.owners()
     found: list[tuple[Any, object, int]] = []
@@ -78,14 +78,14 @@ def _stage_edges(
 
 
 def _published(lowered: "Lowered", assignment: "Assignment", producer: int) -> Ints:
-    """The nodes at which all blocks of a producer are on their cores: on each scheduler thread the last one's."""
+    """The nodes at which all blocks of a producer are on their cores: the last dispatch on each scheduler thread."""
     nodes, owner = lowered.nodes, lowered.recording.owners()
     blocks = np.flatnonzero(owner == producer)
     if not len(blocks):
         return np.array([nodes.done + producer])
-    # a thread starts one block after the other: whom no other block of the producer follows there is the last
+    # a thread starts one block after the other: the last is the one that no other block of the producer follows
     followed = np.isin(blocks, assignment.previous[blocks])
-    # those between which another task's block was started are all kept
+    # if another task's block was started in between, both are kept
     kept = blocks[~followed]
     extra = np.array([nodes.ready + producer]) if assignment.staged[blocks].any() else kept[:0]
     return np.concatenate([nodes.dispatch + kept, extra])

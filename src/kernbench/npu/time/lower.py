@@ -1,9 +1,9 @@
 """From an npu recording to a graph of the shared timing engine.
 
-Nodes: every row; for a transfer to or from device memory also where it begins, its path, and its part of the shared
-bandwidth; where issue takes time, its issue; for every block its dispatch and its end; for every task when it is ready,
-done and reclaimed; and every command of the orchestrator. What depends on cores (which block runs where, after which)
-is decided by `assign` and added last.
+Nodes: every row; for a transfer to or from device memory also its begin, its path, and its part of the shared
+bandwidth; if issue takes time, its issue; for every block its dispatch and its end; for every task when it is ready,
+done and reclaimed; and every command of the orchestrator. Edges that depend on cores (which block runs where, after
+which) are decided by `assign` and added last.
 """
 
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ from kernbench.safety.processes.threads import in_stretches, thread_count, toget
 from kernbench.timing.graph import Graph, Unlagged, graph_of, pieces, with_other_edges
 
 _COLUMNS = ("op", "lane", "pipe", "a", "b", "c", "message")
-# what 32 bits with a sign number
+# limit of signed 32-bit integers
 _MOST = 2**31
-# rows from which on what is made of them is worth threads
+# rows from which threads are worth their cost
 _LONG = 200_000
 Edges = tuple[Ints, Ints, Ints]
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Where each kind of node begins."""
+    """The first node of each kind."""
 
     rows: int
     begin: int
@@ -57,14 +57,14 @@ class Lowered:
     recording: NpuRecording
     nodes: Nodes
     found: Transfers
-    # of stretches of blocks, one after the other
+    # for consecutive groups of blocks
     inner: list[Unlagged]
     outer: Edges
     waits: Waits
 
     @property
     def transfers(self) -> Ints:
-        """The rows that move memory."""
+        """The rows that transfer memory."""
         return self.found.rows
 
 
@@ -98,7 +98,7 @@ def _check_count(count: int, what: str) -> None:
 
 
 def _inner(recording: NpuRecording, nodes: Nodes, found: Transfers) -> list[Unlagged]:
-    """Edges inside blocks, in the order of their targets, of stretches of blocks that are worked out at once."""
+    """Edges inside blocks, ordered by target, in groups of blocks that are computed in parallel."""
     firsts, fifos, columns = recording.firsts(), recording.fifo_table(), recording.columns(*_COLUMNS)
     blocks = np.arange(len(recording.block_task), dtype=np.int64)
 
@@ -127,7 +127,7 @@ def _entries(rows: int, nodes: Nodes, transfers: Ints) -> Ints:
 
 def _issue(recording: NpuRecording, rows: Array, kinds: Array, nodes: Nodes, transfers: Ints) -> Edges:
     """A core issues its rows one after the other, from its block's start on; after a value that its program waits for
-    it goes on only when that is there.
+    it continues only when the value is there.
     """
     block = np.repeat(np.arange(len(recording.block_task)), np.diff(recording.firsts()))
     lane = rows["lane"]
@@ -153,7 +153,7 @@ def _joined(one: Edges, two: Edges) -> Edges:
 
 
 def _signals(recording: NpuRecording) -> Edges:
-    """Waits between cores follow the posts that they rest on."""
+    """Waits between cores follow the posts that they depend on."""
     posts, waits = recording.post_edges()
     return posts, waits, np.full(len(posts), e.SIGNAL, np.int64)
 
@@ -185,7 +185,7 @@ def _outer(recording: NpuRecording, nodes: Nodes, waits: Waits) -> Edges:
             found.append((nodes.reclaimed + waits.slot_of[number], command + number, e.RING))
     owner = recording.owners()
     blocks = set(recording.block_task)
-    # where blocks may be staged, what they wait for depends on the cores that are free
+    # for blocks that may be staged, edges depend on the assignment
     staged = np.array([may_stage(recording, task) for task in recording.tasks], np.bool_)[owner]
     for task in recording.tasks:
         found.extend((nodes.done + d, nodes.ready + task.number, e.DEPENDENCE) for d in task.dependences)
@@ -209,7 +209,7 @@ def core_edges(lowered: Lowered, assignment: Assignment) -> Edges:
     """Blocks wait for their cores, and for the scheduler thread that starts them."""
     nodes, recording = lowered.nodes, lowered.recording
     owner = recording.owners()
-    # for each block those that had its cores, then the one its scheduler thread started before
+    # for each block the previous blocks of its cores, then the previous block of its scheduler thread
     source = np.column_stack([assignment.before, assignment.previous])
     first, kind = np.full(source.shape, nodes.end), np.full(source.shape, e.CORE)
     first[:, -1], kind[:, -1] = nodes.dispatch, e.SCHEDULER
@@ -238,13 +238,13 @@ def join(lowered: Lowered, cores: Edges) -> Graph:
         lambda begin, end: _transfer_edges(lowered, slice(begin, end)),
         [(part.start, part.stop) for part in pieces(count)],
     )
-    # what a transfer's edges lead from or to is its own, and edges inside blocks lead to where it begins
+    # edges of transfers do not share targets, and edges inside blocks lead to where transfers begin
     apart = [*lowered.inner, *parts]
     return graph_of(lowered.nodes.total, apart, [_unlagged(lowered.outer), _unlagged(cores)], together)
 
 
 def join_again(lowered: Lowered, graph: Graph, cores: Edges) -> Graph:
-    """The same graph with other edges that depend on cores: those of all nodes from the first dispatch on are new."""
+    """The same graph with another assignment: the edges to all nodes from the first dispatch on are replaced."""
     first = lowered.nodes.dispatch
     parts = [_from(part, first) for part in (*lowered.inner, _unlagged(lowered.outer), _unlagged(cores))]
     _check_count(int(graph.offsets[first]) + sum(len(part.sources) for part in parts), "edges")
@@ -252,7 +252,7 @@ def join_again(lowered: Lowered, graph: Graph, cores: Edges) -> Graph:
 
 
 def _from(part: Unlagged, first: int) -> Unlagged:
-    """The edges of nodes from one on."""
+    """The edges to nodes from `first` on."""
     kept = np.flatnonzero(part.sources >= first)
     return Unlagged(part.sources[kept], part.targets[kept], part.kinds[kept])
 
@@ -263,12 +263,12 @@ def _unlagged(part: Edges) -> Unlagged:
 
 
 def is_long(recording: NpuRecording) -> bool:
-    """Whether steps over all rows of a recording are worth a thread of their own."""
+    """Whether passes over all rows of a recording are worth threads."""
     return recording.count >= _LONG
 
 
 def stretches(recording: NpuRecording) -> list[tuple[int, int]]:
-    """Blocks, (begin, end), that have about the same number of rows: as many stretches as there may be threads."""
+    """Groups of blocks, (begin, end), with about the same number of rows: as many as there may be threads."""
     count = thread_count() if is_long(recording) else 1
     wanted = np.arange(1, count) * (recording.count // count)
     ends = [0, *np.searchsorted(recording.block_first, wanted).tolist(), len(recording.block_task)]

@@ -1,4 +1,4 @@
-"""What a person gets of a timed run: the swimlane, the critical path, why each task started when it did, and floors."""
+"""The results of a timed run: the swimlane, the critical path, why each task started when it did, and floors."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ _PS = 10**12
 
 
 def retime(run: Run, chip: ChipModel) -> Run:
-    """A new Run: the same function, timed on `chip`. An unsafe run, or one known to be wrong, gets no time."""
+    """A new Run with the same outputs, timed on `chip`. An unsafe run, or one known to be wrong, is not timed."""
     if run.recording is None or run.safe is not True or run.right is False or not run.recording.count:
         return run
     with rare_collections():
@@ -44,12 +44,12 @@ def _retimed(run: Run, timing: Timing) -> Run:
 
 
 def _cause(bound: str, cause: str) -> str:
-    """A cause of the gap as people read it: which resource waits."""
+    """A cause of the gap in words: which resource waits."""
     return cause if cause in BEYOND else f"{bound} {cause}"
 
 
 def summary(timing: Timing) -> dict[str, object]:
-    """What every point of a sweep records: time, utilisation, work floors and the gap to the binding one by cause."""
+    """The record of a point of a sweep: time, utilisation, work floors and the gap to the binding one by cause."""
     found = measure(timing)
     path = critical_path(timing)
     return {**found, "gap_ps": split_gap(timing, found["bound"], found["floors_ps"][found["bound"]], path)}
@@ -66,7 +66,7 @@ def task_starts(timing: Timing, on_path: dict[int, int]) -> list[dict[str, objec
     for task in recording.tasks:
         if task.number in first:
             node = nodes.dispatch + first[task.number]
-            # what made it ready comes before a core that happened to be free just then
+            # what made it ready matters more than a core that became free
             ready = nodes.ready + task.number
             reason, other = _reason(timing, ready if times.finish[ready] == times.start[node] else node)
             if reason == "no free core" and task.sync_start:
@@ -112,7 +112,7 @@ def _reason(timing: Timing, node: int) -> tuple[str, int | None]:
 
 
 def measure(timing: Timing) -> Data:
-    """Time, how busy each engine was, floors of the work, and what keeps the time above the binding one."""
+    """Time, how busy each engine was, floors of the work, and causes of the time above the binding one."""
     total, chip = timing.total_ps, timing.chip
     sums, counts = _sums(timing)
     busy, cores = _pipe_times(timing, sums)
@@ -149,8 +149,9 @@ def _shares(used: dict[str, float], memory: float) -> dict[str, float]:
 
 
 def _issue_floor(timing: Timing, cube: int) -> int:
-    """What handing out instructions takes, of which `cube` are on cube cores, spread over all cube cores or all vector
-    cores."""
+    """The time of issuing instructions, of which `cube` are on cube cores, spread over all cube cores or all vector
+    cores.
+    """
     vector = timing.lowered.nodes.rows - cube
     cycles = max(cube, -(-vector // 2)) * timing.chip.clusters.issue
     return timing.chip.cycles_ps(cycles) // timing.chip.clusters.count

@@ -1,4 +1,4 @@
-"""The critical path: from what finished last back to the start, always to what was waited for longest."""
+"""The critical path: from the last finish back to the start, always along the longest wait."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from kernbench.timing.graph import Bytes, owner
 
 @dataclass(frozen=True)
 class Path:
-    """The steps that took time, first to last, with their nodes; the time on the path by what it was spent on."""
+    """The steps that took time, first to last, with their nodes; the time on the path by category."""
 
     steps: list[Step]
     shares: dict[str, int]
@@ -40,7 +40,7 @@ def causes(timing: Timing, node: int, most: int = 2**31) -> list[tuple[int, int]
 def critical_path(timing: Timing) -> Path:
     """Walk back from the last finish; durations along it add up to the total.
 
-    What a step waited for is given as for spans: behind a wait that takes no time it is the flag, not the pipe's order.
+    The wait of a step is shown as for spans: after a wait that takes no time it is the flag, not the pipe's order.
     """
     times = timing.times
     way, kinds = _way(timing, int(times.finish.argmax()))
@@ -61,7 +61,7 @@ def critical_path(timing: Timing) -> Path:
 
 
 def _way(timing: Timing, node: int) -> tuple[Ints, Bytes]:
-    """From the start to a node, by those that were waited for longest: nodes, and kinds of the edges to them."""
+    """From the start to a node, along the longest waits: nodes, and kinds of the edges to them."""
     cause, graph = timing.times.cause, timing.graph
     nodes = np.empty(len(cause), np.int64)
     found = nodes[: _walk(cause, graph.offsets, node, nodes)][::-1].copy()
@@ -71,7 +71,7 @@ def _way(timing: Timing, node: int) -> tuple[Ints, Bytes]:
 
 @deferred(lambda cause, *_: len(cause))
 def _walk(cause, offsets, node, nodes):  # type: ignore[no-untyped-def]
-    """Write the way back from a node, always to what was waited for longest; give its length."""
+    """Write the path back from a node, always along the longest wait; returns its length."""
     length, here = 0, int(node)
     while here >= 0:
         nodes[length] = here
@@ -81,7 +81,7 @@ def _walk(cause, offsets, node, nodes):  # type: ignore[no-untyped-def]
 
 
 def _carried(kinds: list[int], takes_time: list[bool]) -> list[int]:
-    """What each node of a way that takes time waited for."""
+    """The wait of each node of a path that takes time."""
     found: list[int] = []
     carried: int | None = None
     for kind, shown in zip(kinds, takes_time, strict=True):
@@ -116,11 +116,11 @@ _WORK_OF_PIPE = [{M: "cube", V: "vector", "S": "scalar"}.get(pipe, "moves") for 
 
 
 def _works(timing: Timing, found: Ints) -> list[str]:
-    """What each of some nodes is spent on."""
+    """The category of each of some nodes."""
     nodes = timing.lowered.nodes
     (pipe,) = timing.lowered.recording.columns("pipe")
     pipes = pipe[np.where(found < nodes.rows, found, 0)].tolist()
-    # what comes behind the begin of each kind of nodes, in their order; tasks and ends of blocks take no time
+    # the category after the begin of each kind of nodes, in order; tasks and ends of blocks take no time
     begins = (nodes.begin, nodes.dispatch, nodes.end, nodes.command, nodes.issue)
     names = ("", "memory", "dispatch", "", "submit", "issue")
     ranks = np.searchsorted(begins, found, side="right").tolist()

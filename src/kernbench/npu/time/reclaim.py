@@ -1,4 +1,4 @@
-"""When a submit can have its slot in a ring: which earlier slots must be reclaimed, and what each reclaim waits for.
+"""When a submit gets its slot in a ring: which earlier slots must be reclaimed, and what each reclaim waits for.
 
 Slots of a ring are taken and reclaimed in order, so this follows from the recording alone.
 """
@@ -15,9 +15,9 @@ class Waits:
     """`slot_of[command]` is the task whose slot (and all older ones of its ring) must be reclaimed first, -1 for none.
 
     `holders[task]` are the tasks that must be done before its slot is reclaimed: itself, its consumers so far and the
-    users of its tensors; `ring_before` and `ring_after` the tasks beside it in its ring; `closed_by` the command that
+    users of its tensors; `ring_before` and `ring_after` its neighbours in its ring; `closed_by` the command that
     closes its scope.
-    `ring_of[task]` is the ring a task is in, `ring_first` the first task of each ring.
+    `ring_of[task]` is the ring of a task, `ring_first` the first task of each ring.
     """
 
     slot_of: list[int] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Waits:
 
 
 def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
-    """Play the rings of a recording; a chip whose rings could never give what one of its submits takes is an error."""
+    """Simulate the rings of a recording; a chip with rings too small for one of its submits is an error."""
     waits = Waits()
     tasks = recording.tasks
     consumers: list[list[int]] = [[] for _ in tasks]
@@ -40,11 +40,11 @@ def ring_waits(recording: NpuRecording, chip: ChipModel) -> Waits:
     closes = {c.target: i for i, c in enumerate(recording.commands) if c.verb == "close"}
     waits.closed_by = [closes.get(t.scope, -1) for t in tasks]
     limits = (chip.tasks.window, chip.tasks.heap, chip.tasks.dependences)
-    # as it was recorded, but for scopes that are too deep for this chip: they share its last ring
+    # as recorded, except for scopes that are too deep for this chip: they share its last ring
     waits.ring_of = [min(task.ring, chip.tasks.rings - 1) for task in tasks]
     rings: dict[int, _Ring] = {}
     waits.ring_before, waits.ring_after = [-1] * len(tasks), [-1] * len(tasks)
-    # by whom each slot was wanted; who is submitted later cannot hold it
+    # the task that needed each slot; later tasks cannot hold it
     wanted_by = [len(tasks)] * len(tasks)
     for number, command in enumerate(recording.commands):
         slot = -1
@@ -79,11 +79,11 @@ class _Ring:
 
     @property
     def lacks(self) -> bool:
-        """Whether its tasks hold more than there is: the last one alone, if nothing could be reclaimed any more."""
+        """Whether its tasks hold more than its size: the last one alone, if nothing more can be reclaimed."""
         return any(used > limit for used, limit in zip(self.used, self.limits, strict=True))
 
     def take(self, task: int, amounts: tuple[int, int, int]) -> list[int]:
-        """Add a task; gives those that must be reclaimed for it, oldest first."""
+        """Add a task; returns those that must be reclaimed for it, oldest first."""
         needed = []
         while any(u + a > limit for u, a, limit in zip(self.used, amounts, self.limits, strict=True)):
             if self.oldest == len(self.members):

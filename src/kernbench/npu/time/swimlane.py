@@ -22,7 +22,7 @@ _PER_CORE = len(PIPES) + 1
 
 
 def _first_core(timing: Timing) -> int:
-    """Lanes before those of the cores: the orchestrator and the schedulers."""
+    """Number of lanes before those of the cores: the orchestrator and the schedulers."""
     return 1 + timing.chip.tasks.schedulers
 
 
@@ -58,7 +58,7 @@ def lane_numbers(timing: Timing) -> Small:
 
 @deferred(lambda begin, end, firsts, *_: firsts[end] - firsts[begin])
 def _number_lanes(begin, end, firsts, lane, pipe, cores, numbers):  # type: ignore[no-untyped-def]
-    """The lane of each row of blocks from `begin` up to `end`: behind that of its core."""
+    """The lane of each row of blocks from `begin` up to `end`: after that of its core."""
     for block in range(begin, end):
         for i in range(firsts[block], firsts[block + 1]):
             numbers[i] = cores[block, lane[i]] + 1 + pipe[i]
@@ -66,7 +66,7 @@ def _number_lanes(begin, end, firsts, lane, pipe, cores, numbers):  # type: igno
 
 @dataclass(frozen=True)
 class Swimlane:
-    """Spans as columns, and what each node of the graph is to a person."""
+    """Spans as columns, and the span of each node of the graph."""
 
     timing: Timing
     lanes: list[Lane]
@@ -80,7 +80,7 @@ class Swimlane:
     waits: Waits
 
     def timeline(self, path: list[Step]) -> Timeline:
-        """As reports take it."""
+        """In the form that reports take."""
         sites = self.timing.lowered.recording.tables.sites
         columns = (self.lane, self.name, self.site, self.start, self.finish, self.flows)
         return Timeline("ps", self.lanes, self.names, sites, *columns, path, waits=self.waits)
@@ -97,14 +97,14 @@ def describe(timing: Timing, found: Ints) -> list[tuple[Lane, str, Place | None]
     rows[is_issue] -= nodes.issue
     op, site, core, pipe = (column[rows] for column in recording.columns("op", "site", "lane", "pipe"))
     block = recording.firsts().searchsorted(rows, side="right") - 1
-    # a core hands out its rows by its scalar pipe
+    # a core issues its rows by its scalar pipe
     lane = _core_lanes(timing)[block, core] + 1 + np.where(is_issue, PIPE_NUMBER[S], pipe)
     names, sites = np.where(is_issue, -1, op).tolist(), recording.tables.sites
     described = [
         (lanes[number], NAMES[name] if name >= 0 else "issue", sites[line])
         for number, name, line in zip(lane.tolist(), names, site.tolist(), strict=True)
     ]
-    # commands and dispatches were taken for the first row
+    # commands and dispatches have the values of the first row so far
     for index in np.flatnonzero((found >= nodes.command) & ~is_issue).tolist():
         command = recording.commands[found[index] - nodes.command]
         described[index] = (lanes[0], command.verb, sites[command.site])
@@ -142,9 +142,10 @@ def swimlane(timing: Timing) -> Swimlane:
 
 
 def _rows(timing: Timing, more: list[int]) -> tuple[tuple[Ints, ...], Small, Small, int]:
-    """A span for each row that takes time, a transfer's from where it begins, as columns with room for those that
-    follow: so many commands, dispatches, and blocks on their cores. The node where each span begins, with room for
-    commands and dispatches; the span of each node, or -1; and how many rows take time."""
+    """A span for each row that takes time, a transfer's from its begin, as columns with room for the spans added later:
+    `more` are the numbers of commands, dispatches, and blocks on their cores. The node where each span begins, with
+    room for commands and dispatches; the span of each node, or -1; and how many rows take time.
+    """
     nodes, recording, times = timing.lowered.nodes, timing.lowered.recording, timing.times
     firsts, transfers, parts = recording.firsts(), timing.lowered.transfers, stretches(recording)
     moved = np.searchsorted(transfers, firsts[[begin for begin, _ in parts]]).tolist()
@@ -195,8 +196,9 @@ def _write_rows(first, end, moved, n, given, passed, span_of, begins, out):  # t
 
 
 def _waits(timing: Timing, shown: tuple[Small, Ints, Ints], firsts: list[int], span_of: Small) -> Waits:
-    """What rows, commands and dispatches waited for; blocks on their cores waited for their dispatch. The begins of
-    rows are there, and so are their spans; those of the others are added to them."""
+    """The waits of rows, commands and dispatches; blocks on their cores waited for their dispatch. The begins and spans
+    of rows are given; those of the others are added to them.
+    """
     nodes, (begins, commands, owner) = timing.lowered.nodes, shown
     blocks = np.arange(len(timing.lowered.recording.block_task))
     span_of[nodes.command + commands] = firsts[0] + np.arange(len(commands))
@@ -278,7 +280,7 @@ def _dependences(timing: Timing, owner: Ints, before: int) -> Ints:
 
 
 def first_of_task(owner: Ints, times: Ints) -> dict[int, int]:
-    """For each task that has blocks the one with the least time; of equals the first. `owner` is each block's task."""
+    """For each task that has blocks the first one with the least time. `owner` is each block's task."""
     order = np.lexsort((times, owner))
     tasks, first = np.unique(owner[order], return_index=True)
     return dict(zip(tasks.tolist(), order[first].tolist(), strict=True))

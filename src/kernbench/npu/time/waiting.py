@@ -1,4 +1,4 @@
-"""What each span waited for: from its begin back over nodes that take no time, to a span that had to end first."""
+"""The wait of each span: from its begin back over nodes that take no time, to the span that had to end first."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -22,14 +22,14 @@ _PLAIN = np.isin(np.arange(len(KINDS)), e.PLAIN)
 
 
 def span_waits(timing: Timing, nodes: Small, span_of: Small, more: int) -> Waits:
-    """Of spans that begin with `nodes`, with room for so many `more`; `span_of` gives each node's span, or -1.
+    """Waits of spans that begin with `nodes`, with room for `more` others; `span_of` gives each node's span, or -1.
 
-    A row behind a wait follows it in its pipe, and that says little: the flag does. So the first kind on the way back
-    that is not plain is given.
+    A row after a wait follows it in its pipe, which says little: the flag does. So the first kind on the path back
+    that is not plain is shown.
     """
     cause, graph = timing.times.cause, timing.graph
     parts = thread_count() if is_long(timing.lowered.recording) else 1
-    # nodes without a cause are their own, and end every way
+    # nodes without a cause point to themselves, and end every path
     source, onto = np.empty((2, len(cause)), np.int32)
     kind, said = (np.empty(len(cause), np.int8) for _ in range(2))
     together(partial(_alone, begin, end, source, onto, kind) for begin, end in _ranges(len(cause), parts))
@@ -44,7 +44,7 @@ def span_waits(timing: Timing, nodes: Small, span_of: Small, more: int) -> Waits
 
 
 def _follow_all(timing: Timing, *given: Array) -> None:
-    """Follow the ways of all nodes, those of stretches of blocks at once if they do not meet."""
+    """Follow the paths of all nodes, those of groups of blocks in parallel if they are independent."""
     nodes, recording, total = timing.lowered.nodes, timing.lowered.recording, timing.lowered.nodes.total
 
     def follow(*ranges: tuple[int, int]) -> None:
@@ -52,7 +52,7 @@ def _follow_all(timing: Timing, *given: Array) -> None:
         for begin, end in ranges:
             _follow(begin, end, _PLAIN, way, *given)
 
-    # a way inside a block ends at the latest where it was dispatched, if it waits for no other and was not staged
+    # a path inside a block ends at its dispatch at the latest, if it waits for no other block and was not staged
     if recording.rests_on or timing.assignment.staged.any():
         follow((0, total))
         return
@@ -68,12 +68,12 @@ def _nodes_of(timing: Timing, begin: int, end: int) -> list[tuple[int, int]]:
 
 
 def _ranges(count: int, parts: int) -> Iterable[tuple[int, int]]:
-    """So many parts, (begin, end), of about the same size."""
+    """`parts` ranges, (begin, end), of about the same size."""
     return pairwise(np.linspace(0, count, parts + 1).astype(np.int64).tolist())
 
 
 def _alone(begin: int, end: int, source: Small, onto: Small, kind: Bytes) -> None:
-    """Nodes from `begin` up to `end` as long as nobody is known to have waited."""
+    """Initialise nodes from `begin` up to `end` as not waiting."""
     source[begin:end] = np.arange(begin, end, dtype=np.int32)
     onto[begin:end] = -1
     kind[begin:end] = NOTHING
@@ -85,7 +85,7 @@ def _copy(kind: Bytes, said: Bytes) -> None:
 
 @deferred(lambda begin, end, *_: end - begin)
 def _show(begin, end, nodes, known, shown, after):  # type: ignore[no-untyped-def]
-    """What each of some nodes is said to have waited for: a kind of edge, and the span where the way back ends."""
+    """The wait of each of some nodes as shown: a kind of edge, and the span where the path back ends."""
     source, kind, said, span_of, onto, cause, plain = known
     for i in range(begin, end):
         node = nodes[i]
@@ -96,8 +96,9 @@ def _show(begin, end, nodes, known, shown, after):  # type: ignore[no-untyped-de
 
 @deferred(lambda begin, end, offsets, *_: offsets[end] - offsets[begin])
 def _sources(begin, end, offsets, targets, kinds, cause, source, kind):  # type: ignore[no-untyped-def]
-    """The node that each node waited for longest, by the edge between them, and the kind of that edge: where it is one
-    of those from `begin` up to `end`."""
+    """The node that each node waited for longest, and the kind of the edge between them, for sources from `begin` up to
+    `end`.
+    """
     for node in range(begin, end):
         for edge in range(offsets[node], offsets[node + 1]):
             target = targets[edge]
@@ -107,11 +108,11 @@ def _sources(begin, end, offsets, targets, kinds, cause, source, kind):  # type:
 
 @deferred(lambda begin, end, *_: end - begin)
 def _follow(begin, end, plain, way, source, kind, span_of, onto):  # type: ignore[no-untyped-def]
-    """Where the way back from each of some nodes ends, which passes nodes that are no span: `onto`, all -1 before.
-    Those that it passes take on the first kind on it that is not plain.
+    """Where the path back from each of some nodes ends, which passes nodes that are no span: `onto`, all -1 before.
+    Nodes on it take on the first kind on it that is not plain.
     """
     for start in range(begin, end):
-        # up to where the way ends, or joins one that was followed
+        # up to the end of the path, or where it joins one that was followed
         node, length = start, 0
         while onto[node] < 0 and span_of[node] < 0 and source[node] != node:
             way[length] = node
@@ -124,6 +125,6 @@ def _follow(begin, end, plain, way, source, kind, span_of, onto):  # type: ignor
             length -= 1
             passed = way[length]
             onto[passed] = end
-            # what comes behind the last that is passed is not passed itself
+            # kinds of nodes behind the last one passed do not count
             if plain[kind[passed]] and source[passed] != end:
                 kind[passed] = kind[source[passed]]

@@ -20,10 +20,10 @@ def mutate(
     json: JSON = None,
 ) -> None:
     """Leave out the flags and barriers of each line in turn, and declare each argument with another direction: found;
-    harmless, where the order of all accesses is the same; or unnoticed: what is kept apart touches nothing in common,
-    or a check misses it.
+    harmless, if the order of all accesses is the same; or unnoticed: the separated operations share no data, or a check
+    misses it.
 
-    Kernels that are not safe as they are say little.
+    If the kernels are not safe to begin with, the results say little.
     """
     # greenlet is needed to launch, not to list commands
     from kernbench.npu.scene.mutants import mutants

@@ -35,7 +35,7 @@ def run_scenes(
 ) -> None:
     """Is each case right, is it safe, how long does it take? Sources are compiled here and run as they are.
 
-    What the files import of their own test framework is offered under its names. Findings stand at the C++ line.
+    The modules of the test framework that the files import are provided. Findings name the C++ line.
     """
     # greenlet is needed to launch, not to list commands
     from kernbench.npu.scene.running import run_case
