@@ -1,6 +1,6 @@
-"""The mesh machine: PEs that talk over bounded queues to installed neighbours, and the host that launches on them.
+"""The mesh target: PEs that communicate over bounded queues between neighbours, and the host that launches on them.
 
-Names are imported when they are first used: time and the target's record need no host.
+Names are imported on first use: timing and the target's registration need no host.
 """
 
 from importlib import import_module

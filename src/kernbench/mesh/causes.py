@@ -1,4 +1,4 @@
-"""What the causes of a gap between floor and time mean, a sentence each, with what people try against it."""
+"""The causes of the gap between floor and time: for each a sentence with its meaning and common remedies."""
 
 SENTENCES = {
     "imbalance": "The busiest engine had more to do than the mean of all: share the work out more evenly.",

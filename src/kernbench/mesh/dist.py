@@ -14,10 +14,10 @@ OPERATIONS = ("sum", "max", "min")
 
 
 class Dist:
-    """Each call launches one kernel on all ranks and gives back its Run. Tensors are changed in place.
+    """Each call launches one kernel on all ranks and returns its Run. Tensors are changed in place.
 
-    A tensor is one that every rank has whole (`replicate`, `empty` or `workspace` with axis None). all_gather and
-    reduce_scatter take it as equal parts along its first axis, part r belonging to rank r.
+    The tensor must be replicated (`replicate`, `empty` or `workspace` with axis None). all_gather and
+    reduce_scatter treat it as equal parts along its first axis, part r belonging to rank r.
     """
 
     def __init__(self, host: "Host"):

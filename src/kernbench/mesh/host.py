@@ -1,4 +1,4 @@
-"""The host: gives tensors to ranks, launches kernels on them, and takes results back."""
+"""The host: distributes tensors to ranks, launches kernels on them, and collects results."""
 
 import inspect
 import platform
@@ -45,7 +45,7 @@ from kernbench.safety.stopping import Stopper
 
 Rows = Sequence[object]
 
-# what a launch looks for; the last three only where it carries data
+# names of the checks of a launch; the last three only in launches with data
 _ALWAYS_CHECKED = (
     "deadlock",
     "no-neighbour",
@@ -64,7 +64,7 @@ _ALWAYS_CHECKED = (
     "misuse",
     "kernel-error",
 )
-# bytes of all tensors of a host up to which they are kept, in case a launch with data must be run again
+# most bytes of all tensors of a host of which copies are kept, in case a launch with data must be run again
 MOST_KEPT = 1 << 28
 _CHECKED = (*_ALWAYS_CHECKED, "uninitialised-read", "output-unwritten", "output-disagreement")
 
@@ -73,10 +73,10 @@ class Host:
     """`ranks` ranks of `machine` along `rank_axis` (0: the PEs of one cube, 1: the cubes), wired by `install`.
 
     `machine` is a bundled machine's name, a TOML path or a `Machine`. With `rank_axis=1` every PE of each cube runs the
-    kernel; PE 0 has the neighbours and its memory is the rank's. `inside` ("line" or "cycle") wires the PEs of each
-    cube to each other too, S and N; `team` has them in that order. With `shapes_only` launches carry no data.
-    `schedule` and `budget` hold for launches that do not say otherwise; without a budget it follows the work of each
-    launch. `launches` has the Run of each so far.
+    kernel; PE 0 has the neighbours and its memory is the rank's. `inside` ("line" or "cycle") also wires the PEs of
+    each cube to each other, S and N; `team` has them in that order. With `shapes_only` launches carry no data.
+    `schedule` and `budget` are the defaults of launches; without a budget it follows the work of each launch.
+    `launches` has the Run of each launch so far.
     """
 
     def __init__(
@@ -96,16 +96,16 @@ class Host:
         self.rank_axis = rank_axis
         self.shapes_only = shapes_only
         self.schedule = schedule
-        # whether alike iterations of tl.range are recorded, and computed where there is data, without running each
+        # whether equal iterations of tl.range are recorded, and computed if there is data, without running each
         self.folds = True
         # set to stop a launch inside a kernel
         self.stop: Stopper | None = None
         # how the last launch was divided over processes
         self.division: Outcome | None = None
-        # set to take the values that kernels name
+        # set to record checkpoints
         self.checkpoints: Taken | None = None
         self.budget = budget or Budget(source=FOLLOWS_WORK)
-        # the least time that the work of each launch takes, where somebody says so; budgets follow it
+        # lower bound of the time of each launch, if known; default budgets follow it
         self.limit_ps: int | None = None
         rows, columns = self.machine.cube.pes if rank_axis == 0 else self.machine.package.cubes
         self.ranks = self._check_ranks(rows * columns if ranks is None else ranks, rows * columns)
@@ -130,18 +130,18 @@ class Host:
         return Dist(self)
 
     def layout(self) -> Layout:
-        """How the ranks lie, for collectives."""
+        """The layout of the ranks, for collectives."""
         slot = self.machine.ipcq.slot
         return layout_of(self.install, self.ranks, self._grid.columns, self.rank_axis, slot)
 
     @property
     def cycle(self) -> list[int] | None:
-        """The ranks along a closed walk over links of the grid, as install="cycle" wires them; None where none is."""
+        """The ranks along a cycle over links of the grid, as install="cycle" wires them; None if there is none."""
         return cycle_order(self.ranks, self._grid)
 
     @property
     def grid(self) -> Grid:
-        """The cells the ranks stand on: of a cube's PEs, or of the cubes."""
+        """The grid of the ranks: of a cube's PEs, or of the cubes."""
         return self._grid
 
     def __repr__(self) -> str:
@@ -163,7 +163,7 @@ class Host:
     ) -> Tensor:
         """Split `array` along `axis`: every rank sees its own slice, all at the same address.
 
-        `rows` gives each rank the indices along `axis` that are its, in its order, instead of equal slices.
+        `rows` lists for each rank its indices along `axis`, in its order, instead of equal slices.
         """
         return self._input(array, axis, dtype, name, rows)
 
@@ -174,17 +174,17 @@ class Host:
     def empty(
         self, shape: object, dtype: object = "f32", axis: int | None = None, name: str = "", rows: Rows | None = None
     ) -> Tensor:
-        """Unwritten memory for an output, split along `axis` (and `rows`, as in `shard`); None gives every rank its own
-        copy of all of it.
+        """Uninitialised memory for an output, split along `axis` (and `rows`, as in `shard`); None gives every rank its
+        own copy of all of it.
         """
         return self._fresh(shape, dtype, axis, name, True, rows)
 
     def workspace(self, shape: object, dtype: object = "f32", axis: int | None = None, name: str = "") -> Tensor:
-        """Like `empty`, for values nobody looks at after the launch."""
+        """Like `empty`, for values that are not used after the launch."""
         return self._fresh(shape, dtype, axis, name, False)
 
     def gather(self, tensor: Tensor) -> Array:
-        """The tensor as NumPy again. Copies must agree within rounding; one of them is returned."""
+        """The tensor as a NumPy array. Copies must agree within rounding; one of them is returned."""
         self._check_own(tensor)
         parts = [tensor.part(p.number, p.rank) for p in self._leaders]
         if tensor.axis is not None:
@@ -201,7 +201,7 @@ class Host:
     def _input(self, array: object, axis: int | None, dtype: str | None, name: str, rows: Rows | None = None) -> Tensor:
         given = as_array(array)
         if self.shapes_only:
-            # floats keep only their shape; nothing is copied
+            # for floats only the shape is kept; nothing is copied
             kind = dtype_name(given.dtype if dtype is None else dtype)
             if DTYPES[kind].kind == "float":
                 nothing = np.broadcast_to(np.zeros((), DTYPES[kind].numpy), given.shape)
@@ -299,9 +299,9 @@ class Host:
     def _launched(
         self, setting: Setting, kernel: Callable[..., object], used: list[Tensor], args: Any, kwargs: Any
     ) -> tuple[Launch, Recording]:
-        """Run the kernel; where a loop was taken to repeat itself and did not, once more with every iteration. So it is
-        where it did not end and recorded too little; if it ends then (it depends on what is kept between launches),
-        how it did not counts all the same.
+        """Run the kernel; if a loop was wrongly taken to repeat itself, once more with every iteration. Likewise if it
+        did not end and recorded too little; if the second run ends (the kernel depends on state kept between launches),
+        the first one counts all the same.
         """
         self._begin(used, setting.carries_data)
         launch = Launch(setting, kernel, tuple(map(_address, args)), {k: _address(v) for k, v in kwargs.items()})
@@ -317,14 +317,14 @@ class Host:
         return launch, recording
 
     def _begin(self, used: list[Tensor], carries_data: bool) -> None:
-        """Give every tensor its memory for each placement; what is written to outputs is followed from now on."""
+        """Allocate every tensor for each rank's leading program, and start tracking writes to outputs."""
         make_regions((tensor, one.number, one.rank) for tensor in used for one in self._leaders)
         for tensor in used:
             for region in tensor.regions.values():
                 region.begin(tensor.is_output and carries_data)
 
     def _budget(self, used: list[Tensor], carries_data: bool, given: Budget | None) -> Budget:
-        """The budget of a launch on these tensors: what is given, or what the work of this size can need."""
+        """The budget of a launch on these tensors: the given one, or what work of this size can need."""
         if self.limit_ps is not None:
             work = budgets.announced(self.limit_ps, self.machine)
         else:
@@ -345,14 +345,14 @@ class Host:
             budget,
             self.stop,
             self.checkpoints,
-            # whoever takes checkpoints would have those of a launch that is run again twice
+            # checkpoints would be taken twice by a launch that is run again
             self.folds and not carries_data and self.stop is None and self.checkpoints is None,
             self.folds and carries_data and self.stop is None and self._can_be_kept(),
             wanted_jobs(None),
         )
 
     def _can_be_kept(self) -> bool:
-        """Whether all tensors are small enough to be put back if a launch has to be run again."""
+        """Whether all tensors are small enough to be restored if a launch has to be run again."""
         sizes = (prod(t.shape) * ITEMSIZE[t.dtype] * (self.ranks if t.axis is None else 1) for t in self._tensors)
         return sum(sizes) <= MOST_KEPT
 
@@ -366,7 +366,9 @@ class Host:
         return views
 
     def _picture(self, recording: Recording) -> dict[str, object]:
-        """The machine as a page draws it: grids, where each PE with a program lies, and the queues between them."""
+        """The machine as a page draws it: grids, the position of each PE with a program, and the queues between
+        them.
+        """
         package, cube = self.machine.package.grid, self.machine.cube.grid
         return {
             "package": [package.rows, package.columns],
@@ -432,7 +434,7 @@ class Host:
         return next((one.where for one in reversed(list(stores))), None)
 
     def _named(self, outputs: list[Tensor]) -> dict[str, Array]:
-        """Outputs by name; those that share one with an earlier are numbered."""
+        """Outputs by name; repeated names are numbered."""
         named: dict[str, Array] = {}
         for tensor in outputs:
             name, number = tensor.name, 1
@@ -463,7 +465,7 @@ class Host:
 
 
 def _flat(arguments: dict[str, object]) -> dict[str, object]:
-    """Arguments of *args and **kwargs by names of their own."""
+    """The arguments, with those of *args and **kwargs under names of their own."""
     flat: dict[str, object] = {}
     for name, value in arguments.items():
         if isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value):
@@ -491,7 +493,7 @@ def _place(kernel: Callable[..., object]) -> Place:
 
 
 def _require_memory(shape: tuple[int, ...], dtype: str) -> None:
-    """Refuse a tensor that no memory holds, before it is made."""
+    """Refuse a tensor larger than the address space, before it is made."""
     if prod(shape) * ITEMSIZE[dtype] > WINDOW // 2:
         raise MisuseError(f"a tensor of shape {shape} is larger than any memory: at most {WINDOW // 2} bytes")
 
@@ -506,7 +508,7 @@ def _metrics(recording: Recording) -> dict[str, dict[str, int] | int]:
     totals = dict.fromkeys(("flops", "load_bytes", "store_bytes", "send_bytes"), 0)
     moved = recording.tables.pattern_bytes()
     for stream in recording.streams:
-        # of all other columns only what is asked for: rows are many, and lie as they were recorded
+        # copy only the columns needed: rows are many, and columns are strided
         rows, op = stream.rows, stream.rows.column("op").astype(np.int8)
         here = np.bincount(op, minlength=len(OPERATIONS))
         counts += here

@@ -1,4 +1,4 @@
-"""Several timed launches on a mesh as one: the messages of all of them, over the links of any."""
+"""Merges the message views of several timed launches on a mesh."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from kernbench.result.timeline import Ints
 
 
 def joined_messages(launches: Sequence[Run], begins: Sequence[int]) -> Data:
-    """The views `mesh` and `messages` of all launches, which begin at `begins`; none where a launch lacks them."""
+    """The views `mesh` and `messages` of all launches, which begin at `begins`; empty if a launch lacks them."""
     if not all("messages" in launch.views and "mesh" in launch.views for launch in launches):
         return {}
     links = Numbered[tuple[int | str, ...]]([])

@@ -1,4 +1,4 @@
-"""One launch: sets up a program for each PE, runs them all, and turns how it ended into findings and a Run."""
+"""One launch: sets up a program for each PE, runs them all, and turns the result into findings and a Run."""
 
 import traceback
 from bdb import BdbQuit
@@ -42,13 +42,13 @@ from kernbench.triton_emu.repeating.loops import Trust, UnlikeIterationError
 from kernbench.triton_emu.repeating.routines import Known
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
-# where the debugger says that its commands come from
+# file name of lines typed into a debugger
 _TYPED = "<stdin>"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything a launch is made of besides the kernel and its arguments."""
+    """Everything a launch consists of besides the kernel and its arguments."""
 
     machine: Machine
     placements: list[Placement]
@@ -62,9 +62,9 @@ class Setting:
     budget: Budget
     stop: Stopper | None = None
     taken: Taken | None = None
-    # whether loops that repeat themselves are recorded without running each iteration
+    # whether repeating loops are recorded without running each iteration
     folds: bool = False
-    # the same in a launch with data, whose tensors can be put back if one did not
+    # the same in a launch with data, whose tensors can be restored if a loop does not repeat
     folds_values: bool = False
     # over how many processes a launch with data may be divided
     jobs: int = 1
@@ -92,24 +92,24 @@ class Launch:
         self._contexts: list[TLContext] = []
         self._queues: list[Queue] = []
         self._routines, self._trust = Known(), Trust()
-        # without data only tensors of whole numbers are written
+        # without data only integer tensors are written
         self.kept = Kept() if setting.folds_values or setting.folds else None
         self.log = FindingLog()
-        # what the programs printed, in the order they ran
+        # printed lines, in order of execution
         self.printed: list[str] = []
         self.status = Status.FINISHED
-        # how what was left of it was divided over processes, and the most scratch bytes that a PE had in use there
+        # how the rest of it was divided over processes, and the most scratch bytes that a PE had in use there
         self.division: Outcome | None = None
         self._peak_elsewhere = 0
 
     def run(self) -> Recording:
-        """Run to the end; findings are in `log`, how it ended in `status`."""
+        """Run to the end; findings are in `log`, the outcome in `status`."""
         for placement in self._setting.placements:
             self._add_program(placement)
         self._connect()
         division = self._division()
         self._scheduler.is_due, self._scheduler.divide = division.is_due, division.divide
-        # tiles are small: BLAS threads would spend more on meeting each other than on multiplying
+        # tiles are small: BLAS threads would cost more to synchronise than they save
         with one_thread(), rare_collections(), self._stopping():
             self._scheduler.run(self._programs, self._setting.budget, self._steps, self._settle)
         self.division, self._peak_elsewhere = division.outcome, division.peak
@@ -117,7 +117,7 @@ class Launch:
         return Recording(self._tables, [stream for stream in streams if len(stream)], self._links())
 
     def _division(self) -> Division:
-        """How what is left of the launch is divided over processes, once it has taken a while."""
+        """The division of the rest of the launch over processes, once it has taken a while."""
         launch = Divided(
             self._setting.placements, self._programs, self._ports, self._contexts, self._queues, self._setting.tensors,
             self._tables, self._sites, self._scheduler, self.log, self.printed,
@@ -126,7 +126,7 @@ class Launch:
         return Division(launch, self._setting.jobs if self._setting.carries_data else 1)
 
     def _stopping(self) -> AbstractContextManager[None]:
-        """While programs run: whoever wants to stop one of them watches."""
+        """Install the debugger's stopper while programs run."""
         stop = self._setting.stop
         if stop is None:
             return nullcontext()
@@ -152,12 +152,12 @@ class Launch:
 
     @property
     def folded_wrongly(self) -> bool:
-        """Whether a loop or a call that was taken to repeat itself did not: nothing of this launch is of use."""
+        """Whether a loop or a call was wrongly taken to repeat itself: the results of this launch are invalid."""
         return any(c.core.folded_wrongly for c in self._contexts)
 
     @property
     def recorded_too_little(self) -> bool:
-        """Whether it did not end, and a program that passed messages again may not have recorded what it did."""
+        """Whether it did not end, and a program that repeated messages may have recorded too few commands."""
         return self.status is not Status.FINISHED and any(c.core.passed_unseen for c in self._contexts)
 
     @property
@@ -223,9 +223,9 @@ class Launch:
         self._queues.append(queue)
 
     def _body(self, port: MeshPort, context: TLContext) -> State:
-        """What one program does, and how it ended."""
+        """Run one program; returns its final state."""
         try:
-            # NumPy keeps its error state per coroutine; NaN and infinity are values here, not accidents
+            # NumPy keeps its error state per coroutine; NaN and infinity are ordinary values in kernels
             with np.errstate(all="ignore"):
                 result = run_kernel(self._kernel, context, *self._args, **self._kwargs)
             _report_caught(port, context)
@@ -270,7 +270,7 @@ class Launch:
         return Place(code.co_filename, code.co_firstlineno, code.co_name)
 
     def _raised_at(self, error: BaseException) -> Place:
-        """The innermost line of the traceback that is not ours."""
+        """The innermost line of the traceback outside kernbench."""
         where = self._kernel_place()
         for frame, line in traceback.walk_tb(error.__traceback__):
             file = frame.f_code.co_filename
@@ -300,12 +300,12 @@ class Launch:
         self._scheduler.stop()
 
     def _settle(self) -> None:
-        """Nobody can go on: conclude from what is there, before programs that never returned are ended."""
+        """No program can continue: draw conclusions before programs that never returned are ended."""
         self.log.on_finding = None
         self._conclude()
 
     def _conclude(self) -> None:
-        """Findings that only the end of a launch can show."""
+        """Report findings that only the end of a launch can show."""
         states = {p.state for p in self._programs}
         if self._setting.stop is not None and self._setting.stop.met is not None:
             self.status = Status.STOPPED
@@ -380,12 +380,12 @@ class Launch:
 
 
 def _shown(value: object) -> tuple[Any, str] | None:
-    """A handle's values, for whoever looks inside a program."""
+    """A handle's values, for inspection in a debugger."""
     return (value.data, f"{value.dtype} in {value.space}") if isinstance(value, TensorHandle) else None
 
 
 def _report_caught(port: MeshPort, context: TLContext) -> None:
-    """What the language refused and the kernel caught is a finding all the same; what a person typed is none."""
+    """Report refused operations whose error the kernel caught, except lines typed into a debugger."""
     for kind, message, hint, place in context.core.refused:
         if place.file == _TYPED:
             continue
@@ -393,7 +393,7 @@ def _report_caught(port: MeshPort, context: TLContext) -> None:
 
 
 def _remedy(error: BaseException) -> str:
-    """What to do about an error of the kernel's own Python."""
+    """The hint for an exception of the kernel's own Python code."""
     if isinstance(error, MemoryError):
         return "this computer's memory does not hold the value: smaller tiles, or a launch with shapes_only=True"
     if isinstance(error, RecursionError):

@@ -1,6 +1,6 @@
-"""What the end of a launch shows about its outputs: elements nobody wrote, and copies that do not agree.
+"""Checks of outputs at the end of a launch: elements never written, and copies that do not agree.
 
-Each is reported at the kernel's first line that stores the output, with its other stores beside it; at the kernel
+Each is reported at the kernel's first line that stores the output, with its other stores listed; at the kernel
 itself (`where`) if no line does.
 """
 
@@ -15,12 +15,12 @@ from kernbench.mesh.programs.tensors import Tensor, disagreement
 from kernbench.result.finding import Finding, FindingLog, Other, Place, rank_ranges
 from kernbench.result.recording import Recording
 
-# other lines with stores of an output that a finding names
+# most other lines with stores of an output that a finding lists
 _MOST_STORES = 4
 
 
 def _stores(tensor: Tensor, recording: Recording) -> list[Place]:
-    """The kernel's lines that stored the tensor, in the order they first did."""
+    """The kernel's lines that stored the tensor, in order of first execution."""
     sites: dict[int, None] = {}
     end = tensor.address + max(prod(tensor.shape) * ITEMSIZE[tensor.dtype], 1)
     for stream in recording.streams:
@@ -37,7 +37,9 @@ def _location_and_others(tensor: Tensor, recording: Recording, where: Place) -> 
 
 
 def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: Place) -> None:
-    """Findings for output elements no store reached. What an earlier launch left counts only if this one reads it."""
+    """Findings for output elements never stored. Values of earlier launches count only if this launch reads the
+    output.
+    """
     missing: dict[int, tuple[int, tuple[int, ...]]] = {}
     for placement in placements:
         region = tensor.region(placement.number, placement.rank)
@@ -66,7 +68,7 @@ def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, reco
 
 
 def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: Place) -> None:
-    """A finding for PEs of a cube that stored something else than its PE 0, whose memory is the rank's."""
+    """A finding if PEs of a cube stored other values than its PE 0, whose memory is the rank's."""
     leaders = {p.rank: p for p in placements if p.leads}
     for placement in placements:
         region = tensor.regions.get(placement.number)

@@ -1,4 +1,4 @@
-"""The mesh as the other rooms see it."""
+"""The mesh's implementation of the target interface."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from kernbench.targets.target import Measured, Target
 from kernbench.targets.work import Work
 
 KIND = "mesh"
-# what binds a run, and what works in it
+# floors that can bind a run
 FLOORS = ("compute", "exp", "hbm", "link")
 ENGINES = ("gemm", "math", "dma", "link")
 
@@ -48,7 +48,7 @@ class MeshMachines:
 
 
 class MeshTarget(Target):
-    """`tl` kernels, one program on each PE. What is compiled is imported only by those who ask for time."""
+    """`tl` kernels, one program on each PE. Compiled modules are imported only when times are wanted."""
 
     name = KIND
     no_clock = "nothing was recorded"
@@ -62,7 +62,7 @@ class MeshTarget(Target):
         return Measured(FLOORS, ENGINES, CAUSES)
 
     def retime(self, run: Run, machine: Any, drawn: bool = True) -> Run:
-        """The run with its time on a machine."""
+        """The run timed on a machine."""
         from kernbench.mesh.time import retime
 
         return retime(run, machine, drawn)
@@ -74,7 +74,7 @@ class MeshTarget(Target):
         return time_recording(recording, machine)
 
     def summary(self, timing: Any) -> dict[str, object]:
-        """What a sweep keeps of a timing."""
+        """The values of a timing that a sweep stores."""
         from kernbench.mesh.time import summary
 
         return summary(timing)

@@ -1,7 +1,7 @@
-"""Neighbour installation: which rank lies in which direction. In hardware these are special function registers.
+"""Neighbour installation: the rank in each direction of a rank. In hardware these are special function registers.
 
 A wiring is {rank: {direction: rank}}. A send in a direction arrives at the neighbour from the opposite one, so a
-wiring must agree with itself: if b lies E of a, then a lies W of b.
+wiring must be consistent: if b is E of a, then a is W of b.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ Wiring = dict[int, dict[str, int]]
 
 
 def line(ranks: int, grid: Grid) -> Wiring:
-    """An open line by rank: E is the next, W the one before; the ends have no neighbour outward."""
+    """An open line by rank: E is the next, W the previous; the ends have no outward neighbour."""
     wiring: Wiring = {r: {} for r in range(ranks)}
     for r in range(ranks - 1):
         wiring[r]["E"] = r + 1
@@ -31,7 +31,7 @@ def ring(ranks: int, grid: Grid) -> Wiring:
 
 
 def grid(ranks: int, grid: Grid) -> Wiring:
-    """N, S, E and W as the ranks lie on the machine's grid; ranks that are not launched are nobody's neighbour."""
+    """N, S, E and W as the ranks are arranged on the machine's grid; ranks that are not launched are not neighbours."""
     wiring: Wiring = {}
     for r in range(ranks):
         around = {d: grid.neighbour(r, d) for d in DIRECTIONS}
@@ -40,14 +40,14 @@ def grid(ranks: int, grid: Grid) -> Wiring:
 
 
 def cycle_order(ranks: int, grid: Grid) -> list[int] | None:
-    """The ranks along a closed walk over links of the grid; None where they do not fill rows that have one."""
+    """The ranks along a cycle over links of the grid; None if they do not fill rows that have one."""
     if ranks % grid.columns or ranks > grid.size:
         return None
     return Grid(ranks // grid.columns, grid.columns).cycle()
 
 
 def cycle(ranks: int, grid: Grid) -> Wiring:
-    """E and W along a closed walk over the grid's own links: a ring that needs no wrap link."""
+    """E and W along a cycle over the grid's own links: a ring that needs no wrap link."""
     order = cycle_order(ranks, grid)
     if order is None:
         raise MisuseError(
@@ -67,7 +67,7 @@ INSTALLS: dict[str, Callable[[int, Grid], Wiring]] = {"line": line, "ring": ring
 def inside(kind: str, pes: Grid, between: Wiring) -> tuple[Wiring, list[int]]:
     """The PEs of a cube wired to each other, S to the next and N to the one before, and their order along that wire.
 
-    `kind` is "line" (by PE id) or "cycle" (a closed walk over the cube's links, both ways from PE 0). The queues
+    `kind` is "line" (by PE id) or "cycle" (over the cube's links, in both directions from PE 0). The queues
     between the cubes, `between`, belong to PE 0, so they must leave N and S free.
     """
     order = {"line": list(range(pes.size)), "cycle": pes.cycle()}.get(kind, [])
@@ -87,7 +87,7 @@ def inside(kind: str, pes: Grid, between: Wiring) -> tuple[Wiring, list[int]]:
 
 
 def install(kind: str | Mapping[int, Mapping[str, int]], ranks: int, machine_grid: Grid) -> Wiring:
-    """The wiring called `kind`, or the one given, checked."""
+    """The wiring of a name, or the given one, checked."""
     if isinstance(kind, str):
         if kind not in INSTALLS:
             raise MisuseError(unknown("install", kind, INSTALLS))

@@ -1,4 +1,4 @@
-"""The commands of all programs of two launches, made comparable: what they do, on what sizes, at which addresses."""
+"""The commands of all programs of two launches in comparable form: operations, sizes and addresses."""
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def _work(recording: Recording, types: Ints, patterns: Ints) -> Work:
 
 def _rows(stream: Stream, types: Ints, patterns: Ints) -> Ints:
     """Operation, type of the result, the commands and types behind the operands, address or axis or direction, and the
-    pattern or request. A view has a number only because it was made: what counts is what it is a view of.
+    pattern or request. Views are numbered only when made, so the number of the viewed value is used.
     """
     rows = {name: stream.rows.column(name).astype(np.int64) for name in ("op", "type", "a", "b", "c", "x", "y")}
     operands = [

@@ -1,4 +1,4 @@
-"""Collectives as `tl` kernels: one algorithm a module, which says what it does and which topologies it serves.
+"""Collectives as `tl` kernels: one module for each algorithm, with its description and the topologies it supports.
 
 A new algorithm is one file here with an `ALGORITHM`; nothing else changes.
 """
@@ -20,7 +20,7 @@ def algorithms() -> list[Algorithm]:
 
 
 def choose(operation: str, topology: str, name: str | None = None) -> Algorithm:
-    """The preferred algorithm for an operation on a topology, or the one called `name`."""
+    """The preferred algorithm for an operation on a topology, or the one named `name`."""
     known = [a for a in algorithms() if a.operation == operation]
     serving = [a for a in known if topology in a.topologies and name in (None, a.name)]
     if not serving:

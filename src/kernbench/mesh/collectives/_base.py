@@ -1,4 +1,4 @@
-"""What collectives share: how ranks lie, what an algorithm says of itself, moving a value along a chain of ranks."""
+"""Shared parts of collectives: the layout of ranks, the description of an algorithm, passing a value along a chain."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Layout:
     slot: int
 
     def rank(self, tl: "TLContext") -> int | None:
-        """The rank of the calling PE; None on PEs of a cube that work for no rank."""
+        """The rank of the calling PE; None on PEs of a cube without a rank."""
         if self.rank_axis == 1 and tl.program_id(0) != 0:
             return None
         return int(tl.program_id(self.rank_axis))
@@ -48,18 +48,18 @@ class Layout:
         return "E" if next_column > column else "W"
 
     def back(self, rank: int) -> str:
-        """The direction of the rank before; "" on the first."""
+        """The direction of the previous rank; "" on the first."""
         return OPPOSITE[self.onward(rank - 1)] if rank else ""
 
     def blocks(self, count: int, dtype: str) -> Iterator[tuple[int, int]]:
-        """(first, elements) of pieces that fit a slot even when they travel as f32."""
+        """(first, elements) of pieces that fit a slot even if they are sent as f32."""
         step = max(1, self.slot // max(4, ITEMSIZE[dtype]))
         return ((first, min(step, count - first)) for first in range(0, count, step))
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One way to do `operation`; the kernel is called with (ptr, count, op, root, layout, tl=)."""
+    """One algorithm for `operation`; the kernel is called with (ptr, count, op, root, layout, tl=)."""
 
     operation: str
     name: str
@@ -69,19 +69,19 @@ class Algorithm:
 
 
 def combine(tl: "TLContext", op: str, left: Any, right: Any) -> Any:
-    """Two partial results in one."""
+    """Combine two partial results."""
     return left + right if op == "sum" else (tl.maximum if op == "max" else tl.minimum)(left, right)
 
 
 def widen(handle: "TensorHandle") -> "TensorHandle":
-    """Narrow floats are summed in f32, so that the number of ranks costs no precision."""
+    """Narrow floats are summed in f32, so that more ranks do not lose precision."""
     return handle.to("f32") if handle.dtype in ("f16", "bf16", "f8e4m3", "f8e5m2") else handle
 
 
 def scan(tl: "TLContext", op: str, own: Any, low: str, high: str, position: int, length: int) -> Any:
-    """All of a chain's values combined, on each of its `length` ranks: what lies on either side comes as one value.
+    """Combine the values of all `length` ranks of a chain, on each rank: each side arrives as one partial result.
 
-    Sums travel both ways at once; a rank receives from the nearer end first.
+    Partial results travel in both directions at once; a rank receives from the nearer end first.
     """
     total = own
     nearer_low = position <= length - 1 - position

@@ -1,4 +1,4 @@
-"""All-gather along the chain of ranks: every rank's part travels both ways, a hop a step; ranks - 1 steps."""
+"""All-gather along the chain of ranks: every rank's part travels both ways, one hop in each of ranks - 1 steps."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
-    """Of the ranks' equal parts of `count` elements at `ptr`, each rank brings its own; then all have all."""
+    """At `ptr` are the ranks' equal parts of `count` elements, of which each rank has its own; then all have all."""
     rank = layout.rank(tl)
     if rank is None:
         return

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
-    """`count` elements at `ptr` become the root's."""
+    """Replace `count` elements at `ptr` by the root's."""
     rank = layout.rank(tl)
     if rank is None:
         return

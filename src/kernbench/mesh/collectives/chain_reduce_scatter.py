@@ -1,4 +1,4 @@
-"""Reduce-scatter along the chain of ranks: what belongs to a rank is summed towards it from both ends."""
+"""Reduce-scatter along the chain of ranks: each rank's part is summed towards it from both ends."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
-    """Of the ranks' equal parts of `count` elements at `ptr`, each rank's own becomes the combination of all ranks'."""
+    """Replace each rank's own part of `count` elements at `ptr` by the combination of all ranks' values of it."""
     rank = layout.rank(tl)
     if rank is None:
         return

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
-    """`count` elements at `ptr` become the combination of all ranks'."""
+    """Replace `count` elements at `ptr` by the combination of all ranks'."""
     rank = layout.rank(tl)
     if rank is None:
         return
@@ -23,7 +23,7 @@ def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLC
 def _round(
     tl: "TLContext", op: str, piece: tuple[int, int, int, int, int], rank: int, ranks: int, itemsize: int
 ) -> None:
-    """One piece of every rank's share goes round: first summed, then passed on."""
+    """Pass one piece of every rank's share round the ring: first reduced, then gathered."""
     ptr, count, share, first, size = piece
 
     def span(owner: int) -> tuple[int, int]:
@@ -48,7 +48,7 @@ def _load(tl: "TLContext", address: int, size: int) -> Any:
 
 
 def _pass_on(tl: "TLContext", held: Any, size: int) -> object:
-    """Send what is held east, take what comes from the west; pieces past the end are nothing and are not sent."""
+    """Send the held piece east, receive one from the west; empty pieces past the end are not sent."""
     if held is not None:
         tl.send(dir="E", src=held)
     return tl.recv(dir="W", shape=(size,)) if size else None

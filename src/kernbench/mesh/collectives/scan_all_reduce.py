@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
-    """`count` elements at `ptr` become the combination of all ranks'."""
+    """Replace `count` elements at `ptr` by the combination of all ranks'."""
     rank = layout.rank(tl)
     if rank is None:
         return

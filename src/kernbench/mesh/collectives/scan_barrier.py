@@ -1,4 +1,4 @@
-"""Barrier: nobody goes on before everybody came; a one-element all-reduce that touches no memory."""
+"""Barrier: no rank continues before all have arrived; a one-element all-reduce that touches no memory."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def kernel(ptr: int, count: int, op: str, root: int, layout: Layout, *, tl: "TLContext") -> None:
-    """Meet all other ranks."""
+    """Synchronise with all other ranks."""
     rank = layout.rank(tl)
     if rank is not None:
         token = tl.zeros((1,), "i32")

@@ -1,1 +1,1 @@
-"""What is left of a launch of the mesh in several processes: ranks that send each other messages (docs/adr/0109)."""
+"""Divides the rest of a mesh launch over several processes whose ranks exchange messages (docs/adr/0109)."""

@@ -1,4 +1,4 @@
-"""What of a launch is divided over processes."""
+"""The state of a launch that is divided over processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from kernbench.triton_emu.tl_context import TLContext
 
 @dataclass(frozen=True)
 class Divided:
-    """The programs of a launch with all that is theirs, by number, and what they share.
+    """The programs of a launch with their state, by number, and the state that they share.
 
-    `kernel` is called without arguments, for whoever looks at what it can reach.
+    `kernel` is called without arguments; it is inspected for the objects it can reach.
     """
 
     placements: Sequence[Placement]
@@ -57,5 +57,5 @@ class Divided:
         return [one for one in (*pending, *last) if isinstance(one, Message | Receive)]
 
     def progress(self) -> object:
-        """What changes as long as programs go on."""
+        """A value that changes while programs make progress."""
         return self.scheduler.switches, sum(context.core.steps for context in self.contexts)

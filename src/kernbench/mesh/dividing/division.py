@@ -1,9 +1,9 @@
-"""Runs what is left of a launch with data in several processes, each with some of the programs (docs/adr/0109).
+"""Runs the rest of a launch with data in several processes, each with some of the programs (docs/adr/0109).
 
-Each process is a copy that goes on with its own programs, and sends the others what theirs are to receive. The outcome
-counts only if all of them return and nothing happened that could depend on the order of turns, or that only one process
-can settle: a finding, something printed, a change outside. Else the process that made the copies, which has not
-changed, goes on alone.
+Each process is a forked copy that continues its own programs, and sends messages for programs of others to them. The
+results count only if all programs return and nothing happened that could depend on the order of turns, or that a single
+process cannot decide: a finding, printed output, a change outside. Otherwise the parent, whose state is unchanged,
+continues alone.
 """
 
 import sys
@@ -23,12 +23,12 @@ from kernbench.safety.memory import AddressSpace
 from kernbench.safety.processes.copies import Copies
 from kernbench.safety.processes.workers import can_fork
 
-# seconds of computing that a launch takes before it is divided
+# seconds of computing after which a launch is divided
 AFTER = 0.15
 
 
 class Outcome(NamedTuple):
-    """Into how many processes a launch was divided, and why not where it was not."""
+    """Into how many processes a launch was divided, or why it was not."""
 
     parts: int
     why: str
@@ -39,7 +39,7 @@ class StuckError(Exception):
 
 
 class Division:
-    """How the programs of a launch are divided over at most `jobs` processes."""
+    """The division of a launch's programs over at most `jobs` processes."""
 
     def __init__(self, launch: Divided, jobs: int):
         self._launch, self._jobs = launch, jobs
@@ -47,7 +47,7 @@ class Division:
         self._is_due = jobs > 1 and len(launch.programs) > 1 and can_fork()
         self._threads = threading.active_count() + 1
         self._begun = process_time() if self._is_due else 0.0
-        # what was recorded in other processes, by program, and the most scratch bytes there
+        # recordings of other processes, by program, and the most scratch bytes there
         self.streams: dict[int, Stream] = {}
         self.peak = 0
         self.outcome = Outcome(1, "it took less time" if self._is_due else "it may use one process")
@@ -57,7 +57,7 @@ class Division:
         return self._is_due and process_time() - self._begun >= AFTER
 
     def divide(self) -> None:
-        """Between two turns. Returns in the process itself only; if the outcome counts, all programs have returned."""
+        """Called between two turns. Returns in the parent only; if the results count, all programs have returned."""
         self._is_due = False
         left = self._launch.left()
         jobs = self._jobs = min(self._jobs, len(left))
@@ -75,7 +75,7 @@ class Division:
         if copies.number is not None:
             try:
                 OwnPrograms(self._launch, copies.number, homes, exchange, copies).go_on()
-            except BaseException:  # the process itself will meet it, too
+            except BaseException:  # raised again in the parent
                 copies.refuse()
         answers = self._answers(exchange, copies)
         why = self._take_over(answers, list(homes))
@@ -95,13 +95,13 @@ class Division:
         return next((why for why, holds in reasons.items() if holds), "")
 
     def _pairs(self, homes: dict[int, int]) -> set[tuple[int, int]]:
-        """Which processes have queues between them."""
+        """The pairs of processes with queues between them."""
         ends = [self._launch.ends(queue) for queue in self._launch.queues]
         pairs = [(homes[one], homes[other]) for one, other in ends if one in homes and other in homes]
         return {(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]}
 
     def _answers(self, exchange: Exchange, copies: Copies) -> list[Answer]:
-        """What the copies answer, or less if one refuses, ends, or all wait for each other."""
+        """The results of the copies; fewer if one gives up, ends, or all wait for each other."""
 
         def tick() -> None:
             self._launch.scheduler.tick()
@@ -115,7 +115,7 @@ class Division:
         return [one for one in found or () if isinstance(one, Answer)]
 
     def _take_over(self, answers: list[Answer], left: list[int]) -> str:
-        """Let the launch be over as it was in the copies; why not, where their outcome does not count."""
+        """Adopt the end of the launch in the copies; returns the reason if their results do not count."""
         launch = self._launch
         if len(answers) < self._jobs:
             return "something was found, programs wait for each other, or a process ended"
@@ -137,7 +137,7 @@ class Division:
         return ""
 
     def _callers(self, parts: dict[int, Part]) -> dict[int, Caller]:
-        """The programs that were left, with what they asked of their queues."""
+        """The programs that had not ended, with their calls to queues."""
         launch = self._launch
         return {
             number: Caller(
@@ -152,7 +152,7 @@ class Division:
         }
 
     def _end(self, parts: dict[int, Part]) -> None:
-        """All programs have returned, with this in their memory; what is left of them here reaches nothing any more."""
+        """All programs have returned, with this in their memory; end their coroutines here without effects."""
         launch = self._launch
         for number, part in parts.items():
             for memory in part.memory:

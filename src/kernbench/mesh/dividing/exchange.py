@@ -1,9 +1,9 @@
-"""Messages between processes that run the programs of one launch: sockets that never block whoever sends.
+"""Messages between processes that run the programs of one launch: sockets on which sending never blocks.
 
-Values lie in memory that all share, so that a sender need not look after them while it computes; the socket says where.
-Once a process has filled its part of that memory, values go through the socket, too: what does not fit waits with its
-sender and goes when there is room. In shared memory each process also says whether it has nothing to do, and how many
-messages it sent and took: if nobody has anything to do and nothing is under way, nobody ever will.
+Values are in shared memory, so that a sender need not serve them while it computes; the socket carries their offsets.
+Once a process has filled its part of that memory, values go through the socket, too: what does not fit is buffered by
+the sender until there is room. In shared memory each process also publishes whether it is idle, and how many
+messages it sent and received: if all are idle and no message is in flight, the launch is stuck.
 """
 
 import mmap
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 
 from kernbench.common.dtypes import DTYPES, Array
 
-# bytes of the values, where they lie in the sender's memory (-1: behind this head), queue, type, axes
+# bytes of the values, their offset in the sender's memory (-1: they follow this header), queue, type, axes
 _HEAD = Struct("=qqiii")
 _AXIS = Struct("=q")
 _AT_ONCE = 1 << 20
-# bytes of shared memory for what a process sends, which takes none until it is used; values from which on it is used
+# bytes of shared memory for the sends of a process, not allocated until used; bytes of a message from which it is used
 SHARED = 1 << 26
 _WORTH = 1 << 10
 _LINE = 64
 _NAMES = tuple(DTYPES)
-# seconds after which a process that waits shows that it is alive
+# seconds after which a waiting process shows that it is alive
 _TICK = 0.2
-# what a process does
+# activity of a process
 _BUSY, _WAITS, _ENDED = range(3)
-# takes a message: of which queue, its values and their type
+# receives a message: the queue, its values and their type
 Deliver = Callable[[int, Array, str], None]
 
 
@@ -46,7 +46,7 @@ class Exchange:
         shared = np.frombuffer(mmap.mmap(-1, 8 * (count + 2 * count * count)), np.int64)
         self._idle = shared[:count]
         self._sent, self._taken = shared[count:].reshape(2, count, count)
-        # of each process what it sends, as far as there is memory for that, and how much of its own this one has filled
+        # each process's part for its sends, if memory permits, and how much of its own part this process has filled
         self._memory = _shared_memory(count)
         self._filled = 0
         self._seen: bytes = b""
@@ -54,15 +54,15 @@ class Exchange:
         self._ends: dict[int, socket.socket] = {}
         self._unsent: dict[int, bytearray] = {}
         self._unread: dict[int, bytearray] = {}
-        # partners that have not ended, and those for whom something waits
+        # partners that have not ended, and those with buffered bytes
         self._readable: set[int] = set()
         self._full: set[int] = set()
         self._selector: selectors.BaseSelector = selectors.SelectSelector()
 
     def begin(self, me: int) -> None:
-        """This is process `me`: it keeps its own ends."""
+        """This is process `me`: it keeps its own sockets."""
         self._me = me
-        # made here: one that was made before would be shared, and report to each process what is meant for others
+        # created after the fork: a shared one would report the events of other processes, too
         self._selector = selectors.DefaultSelector()
         for (one, other), ends in self._pairs.items():
             for number, partner, end in ((one, other, ends[0]), (other, one, ends[1])):
@@ -77,15 +77,15 @@ class Exchange:
         self._pairs = {}
 
     def close(self) -> None:
-        """This process takes no part, or no longer."""
+        """This process does not take part, or no longer."""
         for end in (*self._ends.values(), *(end for ends in self._pairs.values() for end in ends)):
             end.close()
         self._pairs, self._ends = {}, {}
         self._selector.close()
 
     def is_stuck(self) -> bool:
-        """Whether processes wait, none but those has anything to do, and no message is under way: asked twice, with the
-        same counts.
+        """Whether some processes wait, all others have ended, and no message is in flight: checked twice, with the same
+        counts.
         """
         counts = self._sent.tobytes()
         waits = bool((self._idle != _BUSY).all()) and bool((self._idle == _WAITS).any())
@@ -98,7 +98,7 @@ class Exchange:
         return len(self._unsent[to])
 
     def send(self, to: int, queue: int, data: Array, dtype: str) -> None:
-        """Put a message on its way."""
+        """Start sending a message."""
         self._sent[self._me, to] += 1
         unsent, plain = self._unsent[to], data.reshape(-1).view(np.uint8)
         start = self._kept(plain)
@@ -109,7 +109,7 @@ class Exchange:
         self._flush(to)
 
     def _kept(self, plain: Array) -> int:
-        """Where in this process's part of the shared memory values lie now; -1 if they do not."""
+        """The offset of values copied into this process's part of the shared memory; -1 if they do not fit."""
         start = self._filled
         if not _WORTH <= len(plain) <= self._memory.shape[1] - start:
             return -1
@@ -134,7 +134,7 @@ class Exchange:
                 self._selector.modify(end, events, to)
 
     def turn(self, deliver: Deliver) -> None:
-        """Move what can be moved at once."""
+        """Transfer what is possible without waiting."""
         self._move(0.0, deliver)
 
     def wait(self, deliver: Deliver, tick: Callable[[], None]) -> None:
@@ -145,7 +145,7 @@ class Exchange:
         self._idle[self._me] = _BUSY
 
     def finish(self, tick: Callable[[], None]) -> None:
-        """Nothing more is received here: send what is left."""
+        """Nothing more is received here: send what is buffered."""
         while self._full:
             if not self._full <= self._readable:
                 raise LostMessageError
@@ -174,7 +174,7 @@ class Exchange:
         except BlockingIOError:
             return
         if not found:
-            # the partner has ended; what it sent is here
+            # the partner has ended; all it sent has been read
             self._selector.unregister(end)
             self._readable.discard(partner)
         unread += found
@@ -195,7 +195,7 @@ class Exchange:
 
 
 def _shared_memory(count: int) -> NDArray[np.uint8]:
-    """A row for each process; rows of nothing where the system gives none."""
+    """A row for each process; empty rows if the system provides no shared memory."""
     try:
         return np.frombuffer(mmap.mmap(-1, count * SHARED), np.uint8).reshape(count, SHARED)
     except (OSError, ValueError):
@@ -203,5 +203,5 @@ def _shared_memory(count: int) -> NDArray[np.uint8]:
 
 
 def _refused(queue: int, data: Array, dtype: str) -> None:
-    """A message that nobody is left to receive."""
+    """A message without a receiver."""
     raise LostMessageError

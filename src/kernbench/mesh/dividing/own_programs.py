@@ -1,4 +1,6 @@
-"""A copy of the process that goes on with some of a launch's programs, and sends the others what theirs receive."""
+"""A copy of the process that continues some of a launch's programs, and sends messages for the others to their
+processes.
+"""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -20,22 +22,22 @@ from kernbench.safety.processes.copies import Copies
 from kernbench.safety.processes.outside import Outside
 
 _NOWHERE = Place("", 0)
-# how far a sender may be ahead of a receiver in another process, which may never receive: bytes, and what a small
-# message counts for
+# how far a sender may be ahead of a receiver in another process, which may never receive: bytes, and the weight of a
+# small message
 MOST_AHEAD = 1 << 28
 _SMALL = 1 << 14
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a copy found, and the seconds that it computed."""
+    """The results of a copy, and the seconds that it computed."""
 
     parts: list[Part]
     seconds: float
 
 
 class OwnPrograms:
-    """The programs of copy `me`; `homes` says whose each program is that had not ended."""
+    """The programs of copy `me`; `homes` has the process of each program that had not ended."""
 
     def __init__(self, launch: Divided, me: int, homes: Mapping[int, int], exchange: Exchange, copies: Copies):
         self._launch, self._homes, self._exchange, self._copies = launch, homes, exchange, copies
@@ -49,14 +51,14 @@ class OwnPrograms:
         self._calls = {number: self._noted(number) for number in self._mine}
 
     def go_on(self) -> NoReturn:
-        """Run them to their ends, answer, and end."""
+        """Run them to their ends, send the results, and exit."""
         launch = self._launch
         launch.log.on_finding = lambda finding: self._copies.refuse()
         sys.breakpointhook = lambda *args, **options: self._copies.refuse()
         self._outside.add([launch.kernel])
         for number in self._homes:
             if number not in self._calls:
-                # nobody wakes it here
+                # it is not woken in this process
                 launch.programs[number].state = State.STOPPED
         for number, queue in enumerate(launch.queues):
             self._cut(number, queue)
@@ -66,7 +68,7 @@ class OwnPrograms:
         self._answer()
 
     def _noted(self, number: int) -> Calls:
-        """What a program asks of its queues from now on, with tables of its own."""
+        """The log of a program's calls to its queues from now on, with tables of its own."""
         launch = self._launch
         tables = launch.tables.copied()
         calls = Calls(tables, launch.sites.copied(tables.sites))
@@ -74,14 +76,14 @@ class OwnPrograms:
             calls.under_way(request)
         waits = launch.programs[number].waits
         if waits is not None:
-            # it goes on from inside this wait
+            # it continues inside this wait
             calls.waited(waits[0])
         launch.ports[number].calls = calls
         return calls
 
     def _cut(self, number: int, queue: Queue) -> None:
-        """Between programs of two processes: what is on its way belongs to the receiver's. Whether the slots of a queue
-        would have sufficed is found out at the end.
+        """Cut queues between two processes: messages in flight belong to the receiver's. Whether the slots of a queue
+        would have sufficed is determined at the end.
         """
         launch = self._launch
         sender, receiver = launch.ends(queue)
@@ -93,7 +95,7 @@ class OwnPrograms:
 
     def _send(self, queue: int, receiver: int, message: Message) -> None:
         if receiver not in self._homes or message.data is None:
-            # it has returned: nobody receives this
+            # the receiver has returned: the message is never received
             self._copies.refuse()
         home = self._homes[receiver]
         if self._exchange.waiting(home) > MOST_AHEAD:
@@ -104,7 +106,7 @@ class OwnPrograms:
         queue = self._launch.queues[number]
         sender = self._senders[number]
         if len(queue.outbox) * max(data.nbytes, _SMALL) > MOST_AHEAD:
-            # in one process its sender would wait
+            # in a single process its sender would wait
             self._copies.refuse()
         pieces = queue.pieces(data.shape, dtype)
         queue.offer(Message(sender, data, data.shape, dtype, pieces, _NOWHERE, queue), self._launch.scheduler.wake)

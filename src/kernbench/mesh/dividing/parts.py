@@ -1,4 +1,4 @@
-"""What a process recorded and wrote for a program, and how that becomes the recording of one process."""
+"""The recordings and memory of programs in one process, and their conversion to the recording of a single process."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _PATTERNED = [OPERATIONS["load"].code, OPERATIONS["store"].code]
 
 
 class Begun(NamedTuple):
-    """What a program had recorded when the launch was divided: commands and views."""
+    """The state of a program's recording when the launch was divided: commands and views."""
 
     commands: int
     views: int
@@ -27,7 +27,7 @@ class Begun(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """One tensor's memory of a program: what was done to it, and what it holds where something was stored."""
+    """One tensor's memory of a program: which elements were accessed, and the values of those stored."""
 
     tensor: int
     loaded: bool
@@ -39,7 +39,9 @@ class Memory:
 
 @dataclass(frozen=True)
 class Part:
-    """What is sent of one program: rows with numbers of its own tables, its calls, and what it met between them."""
+    """The results of one program: rows with numbers of its own tables, its calls, and its table entries between
+    them.
+    """
 
     number: int
     rows: Array
@@ -51,7 +53,7 @@ class Part:
 
 
 def part_of(number: int, context: TLContext, calls: Calls, begun: Begun, tensors: Sequence[Tensor]) -> Part:
-    """All of a program that has returned, since `begun`."""
+    """The results of a program that has returned, since `begun`."""
     stream = context.commands
     calls.settle()
     rows = stream.rows.tail(len(stream.rows) - begun.commands)
@@ -68,25 +70,25 @@ def _memory(tensor: int, region: Region) -> Memory:
 
 
 def adopt(memory: Memory, region: Region) -> None:
-    """Let a region hold what another process stored in it."""
+    """Update a region with what another process stored in it."""
     region.loaded, region.stored = memory.loaded, memory.stored
     if memory.stored:
         region.array, region.written, region.fresh, region.shared = memory.array, memory.written, memory.fresh, False
 
 
 class Numbering:
-    """Numbers of tables as one process gives them: `meet` for programs in the order in which it would meet anything."""
+    """Table numbers as one process assigns them: `meet` for programs in the order of their table entries."""
 
     def __init__(self, tables: Tables, parts: Mapping[int, Part]):
         self.tables = tables.copied()
         self._sites = {line: number for number, line in enumerate(self.tables.sites)}
         self._left = {number: part.met[::-1] for number, part in parts.items()}
         known = (len(tables.sites), len(tables.types), len(tables.patterns))
-        # from the numbers of a program to those of all, for lines, types and patterns
+        # from the numbers of a program to the common ones, for lines, types and patterns
         self._numbers = {number: tuple(list(range(count)) for count in known) for number in parts}
 
     def meet(self, program: int) -> None:
-        """A program meets what it met next."""
+        """Add a program's next table entries."""
         met = self._left[program].pop()
         sites, types, patterns = self._numbers[program]
         sites.extend(self._site(line) for line in met.sites)
@@ -101,7 +103,7 @@ class Numbering:
         return number
 
     def stream(self, before: Stream, part: Part) -> Stream:
-        """All that a program recorded: `before` it was divided, and since then."""
+        """The whole recording of a program: `before` the division, and since then."""
         assert not self._left[part.number]
         sites, types, patterns = (np.array(one, np.int64) for one in self._numbers[part.number])
         rows, views = part.rows.copy(), part.views.copy()

@@ -1,6 +1,6 @@
-"""Loops over the calls of programs at their queues: what `scheduler` and `queues` do, without data, over arrays.
+"""Compiled loops over the queue calls of programs: what `scheduler` and `queues` do, without data, over arrays.
 
-`tests/mesh/dividing` holds them to the queues themselves.
+`tests/mesh/dividing` compares them with the queues themselves.
 """
 
 from kernbench.common.compiled import part
@@ -10,7 +10,7 @@ from kernbench.mesh.programs.calls import SEND, WAIT
 
 @part
 def _wake(at, program):  # type: ignore[no-untyped-def]
-    """A request of a program is done: if it waits, for whatever, it gets a turn."""
+    """A request of a program is done: if the program waits, it gets a turn."""
     if program >= 0 and at.programs.waits[program] != 0:
         at.programs.waits[program] = 0
         at.turns[at.ends[1] % len(at.turns)] = program
@@ -19,7 +19,7 @@ def _wake(at, program):  # type: ignore[no-untyped-def]
 
 @part
 def _finish(at, request, program):  # type: ignore[no-untyped-def]
-    """A request is done; -1 is one that no call waits for."""
+    """A request is done; -1 is one without a call that waits for it."""
     if request >= 0:
         at.done[request] = 1
     _wake(at, program)
@@ -27,7 +27,7 @@ def _finish(at, request, program):  # type: ignore[no-untyped-def]
 
 @part
 def _push(at, q):  # type: ignore[no-untyped-def]
-    """Pieces that wait move into free slots; whether any did."""
+    """Move waiting pieces into free slots; whether there were any."""
     queues, messages = at.queues, at.messages
     moved = False
     while queues.free[q] > 0 and queues.leaving[q] < queues.sent[q]:
@@ -46,7 +46,7 @@ def _push(at, q):  # type: ignore[no-untyped-def]
 
 @part
 def _take(at, q):  # type: ignore[no-untyped-def]
-    """Pieces in slots move to receives that wait; whether any did."""
+    """Move pieces in slots to waiting receives; whether there were any."""
     queues, messages, receives = at.queues, at.messages, at.receives
     moved = False
     while queues.posted[q] < queues.asked[q] and queues.arriving[q] < queues.arrived[q]:
@@ -74,7 +74,7 @@ def _pump(at, q):  # type: ignore[no-untyped-def]
 
 @part
 def _send(at, program, q, pieces, request):  # type: ignore[no-untyped-def]
-    """A program sends: the message passes through to a receive that waits, goes into slots, or waits for some."""
+    """A program sends: the message goes to a waiting receive, into slots, or waits for some."""
     queues, messages, receives = at.queues, at.messages, at.receives
     row = queues.first_message[q] + queues.sent[q]
     messages.sender[row], messages.request[row], messages.pieces[row] = program, request, pieces
@@ -118,7 +118,7 @@ def _receive(at, program, q, request):  # type: ignore[no-untyped-def]
 
 @part
 def _meet(at, program, order, noted):  # type: ignore[no-untyped-def]
-    """Note a program once for each time it met something new after the calls it has done; how many are noted in all."""
+    """Append a program once for each new table entry before its next call; returns the length of `order`."""
     programs = at.programs
     while programs.met[program] < programs.first_met[program + 1]:
         if at.met[programs.met[program]] != programs.done[program]:
@@ -147,10 +147,10 @@ def _call(at, calls, program, row):  # type: ignore[no-untyped-def]
 
 @deferred(lambda at, calls, *_: len(calls.kind))
 def go_through(at, calls, newest_first, order):  # type: ignore[no-untyped-def]
-    """Give programs their turns until none can go on; how many entries of `order` are written.
+    """Run programs in turns until none can continue; returns how many entries of `order` are written.
 
-    `at.turns` is a ring of the programs that have a turn to come, from `at.ends[0]` to before `at.ends[1]`. A program
-    is in it at most once, as it enters when it stops waiting.
+    `at.turns` is a ring buffer of the programs whose turn is to come, from `at.ends[0]` to before `at.ends[1]`. A
+    program is in it at most once, as it is added when it stops waiting.
     """
     programs, noted = at.programs, 0
     while at.ends[0] < at.ends[1]:

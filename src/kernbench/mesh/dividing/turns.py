@@ -1,8 +1,8 @@
-"""The turns of programs, found again from their calls: who runs when, and for how long, as in one process.
+"""Replays the turns of programs from their calls: who runs when, and for how long, as in one process.
 
-Programs that run in several processes take turns in another order than in one, and queues between processes hold any
-number of messages. What a program asks of its queues is the same in any order. So going through these calls alone, by
-the rules of the scheduler and of the queues, gives the order of one process, and says whether queues of the machine's
+Programs in several processes run in another order than in one, and queues between processes hold any
+number of messages. The calls of a program to its queues are the same in any order. So replaying these calls alone, by
+the rules of the scheduler and of the queues, gives the order of one process, and shows whether queues of the machine's
 depth let every program return.
 """
 
@@ -31,8 +31,8 @@ class CallRows(NamedTuple):
 
 
 class ProgramRows(NamedTuple):
-    """Of each program: the first of its calls, and how many are done; whether it waits; the first of its requests, and
-    how many it has made; the first time it met something new, and the next time.
+    """For each program: the first of its calls, and how many are done; whether it waits; the first of its requests, and
+    how many it has made; the index of its first table entry, and of the next.
     """
 
     first_call: Ints
@@ -45,11 +45,11 @@ class ProgramRows(NamedTuple):
 
 
 class QueueRows(NamedTuple):
-    """Of each queue: free slots; where its messages and receives begin; and how far both have come.
+    """For each queue: free slots; where its messages and receives begin; and how far both have come.
 
-    Messages of a queue go through three states in their order, so that four numbers say where each is: those from
-    `arriving` to before `arrived` lie in slots, those from `leaving` to before `sent` wait for slots. One of which some
-    pieces have arrived is both. Receives from `posted` to before `asked` wait for a message.
+    Messages of a queue pass through three states in order, so four numbers describe them: those from
+    `arriving` to before `arrived` are in slots, those from `leaving` to before `sent` wait for slots. A message with
+    only some pieces arrived is in both ranges. Receives from `posted` to before `asked` wait for a message.
     """
 
     free: Ints
@@ -64,7 +64,7 @@ class QueueRows(NamedTuple):
 
 
 class MessageRows(NamedTuple):
-    """Of each message, those of one queue after the other: its sender, its request, its pieces and where they are."""
+    """For each message, queue by queue: its sender, its request, its pieces and their progress."""
 
     sender: Ints
     request: Ints
@@ -74,15 +74,15 @@ class MessageRows(NamedTuple):
 
 
 class ReceiveRows(NamedTuple):
-    """Of each receive, those of one queue after the other: its program and its request."""
+    """For each receive, queue by queue: its program and its request."""
 
     receiver: Ints
     request: Ints
 
 
 class Rows(NamedTuple):
-    """Everything that changes: programs, which requests are done, queues and what is in them; the programs whose turn
-    comes, in a ring with its two ends. `met` says after how many calls programs met something new.
+    """All mutable state: programs, which requests are done, queues and their contents; the programs whose turn
+    is to come, in a ring buffer with its two ends. `met` has the number of calls before each new table entry.
     """
 
     programs: ProgramRows
@@ -97,7 +97,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Caller:
-    """A program: its calls, when it met something new, and what it had under way before.
+    """A program: its calls, the positions of its new table entries, and its outstanding requests at the division.
 
     `outgoing` and `incoming` are its queues, by direction; `under_way` are the requests that its calls may wait for.
     """
@@ -111,24 +111,26 @@ class Caller:
 
 
 class Outcome(NamedTuple):
-    """Whether all programs return and all messages are received; the programs, each when it next met something new."""
+    """Whether all programs return and all messages are received; the programs in the order of their new table
+    entries.
+    """
 
     everybody_returns: bool
     order: list[int]
 
 
 class Turns:
-    """Callers at queues as they were when a launch was divided. What happens here changes nothing of the launch."""
+    """Callers at queues as they were when a launch was divided. The replay changes nothing of the launch."""
 
     def __init__(self, callers: Mapping[int, Caller], programs: int, queues: Sequence[Queue]):
         self._callers = [callers.get(number) for number in range(programs)]
         self._queues = queues
         self._number = {id(queue): number for number, queue in enumerate(queues)}
-        # requests of before that lie in queues, by their identity: their numbers among all requests
+        # outstanding requests in queues, by their identity: their numbers among all requests
         self._known: dict[int, int] = {}
 
     def play(self, ready: Sequence[int], newest_first: bool) -> Outcome:
-        """Go through all calls, those of `ready` programs first."""
+        """Replay all calls, those of `ready` programs first."""
         calls = self._calls()
         programs, done = self._programs(calls)
         queues, messages, receives = self._links(calls)
@@ -149,7 +151,7 @@ class Turns:
         return CallRows(whole[:, 0].astype(np.int8), whole[:, 1].copy(), whole[:, 2].copy())
 
     def _with_queues(self, caller: Caller) -> Ints:
-        """A program's calls, with numbers of queues in place of directions."""
+        """A program's calls, with numbers of queues instead of directions."""
         rows = caller.calls.rows.astype(np.int64)
         for ends, sends in ((caller.outgoing, True), (caller.incoming, False)):
             names = caller.calls.directions
@@ -177,7 +179,7 @@ class Turns:
         return ProgramRows(first_call, calls_done, waits, first_request, made, first_met, first_met[:-1].copy()), done
 
     def _links(self, calls: CallRows) -> tuple[QueueRows, MessageRows, ReceiveRows]:
-        """Queues as they were, with room for all that the calls send and receive."""
+        """Queues in their state at the division, with room for all that the calls send and receive."""
         held = [[*queue.arriving, *(one for one in queue.outbox if one.arrived == 0)] for queue in self._queues]
         waiting = [list(queue.posted) for queue in self._queues]
         count = len(self._queues)
@@ -213,7 +215,7 @@ def _program(owner: object) -> int:
 
 
 def _starts(lengths: Sequence[int] | Ints) -> Ints:
-    """Where each of several runs begins if they lie one after the other, and where the last one ends."""
+    """The begin of each of several concatenated lists, and the end of the last one."""
     found = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=found[1:])
     return found

@@ -1,1 +1,1 @@
-"""The programs of a launch: where they run, how they take turns, their queues and their memory."""
+"""The programs of a launch: their PEs, scheduling, queues and memory."""

@@ -1,5 +1,5 @@
-"""What a program asks of its queues while it runs in a process of its own, and which lines, types and patterns it met
-between two such calls: enough to find out later in which order one process would have met them.
+"""Log of a program's queue calls in a process of its own, and of the lines, types and patterns first used between two
+calls: enough to reconstruct the order in which a single process would have met them.
 """
 
 from dataclasses import dataclass, field
@@ -14,13 +14,13 @@ from kernbench.safety.places import SiteTable
 
 # a send in a direction, with its pieces; a receive from one; a wait for a request, by its number
 SEND, RECEIVE, WAIT = 0, 1, 2
-# a pattern as tables look for it: shape, strides in elements, bytes of an element
+# lookup key of a pattern in tables: shape, strides in elements, bytes of an element
 Key = tuple[tuple[int, ...], tuple[int, ...] | None, int]
 
 
 @dataclass(frozen=True)
 class Met:
-    """Lines, types and patterns that were first met after `call` calls, in their order."""
+    """Lines, types and patterns that were first used after `call` calls, in order."""
 
     call: int
     sites: list[Place]
@@ -37,10 +37,10 @@ class Noted(NamedTuple):
 
 @dataclass
 class Calls:
-    """The calls of one program since it was divided, each noted when it is done.
+    """The calls of one program since the launch was divided, each logged when it is done.
 
-    Requests are numbered in the order they were made, those that were under way before first. The program has tables of
-    its own, which begin with what was known to all.
+    Requests are numbered in the order they were made, outstanding ones of before first. The program has tables of
+    its own, which begin with the entries known to all.
     """
 
     tables: Tables
@@ -57,25 +57,25 @@ class Calls:
         self._known = self._sizes()
 
     def under_way(self, request: object) -> None:
-        """A request that was made before."""
+        """Register a request that was made before."""
         self._number(request)
 
     def sent(self, request: object, direction: str, pieces: int) -> None:
-        """A send began."""
+        """Log the begin of a send."""
         self._number(request)
         self._note(SEND, self._direction(direction), pieces)
 
     def posted(self, request: object, direction: str) -> None:
-        """A receive began."""
+        """Log the begin of a receive."""
         self._number(request)
         self._note(RECEIVE, self._direction(direction))
 
     def waited(self, request: object) -> None:
-        """A request is done, and the program has waited for it."""
+        """Log a finished wait of the program for a request."""
         self._note(WAIT, self._numbers[id(request)])
 
     def settle(self) -> None:
-        """Keep what was met since the last call."""
+        """Record the table entries since the last call."""
         before, now = self._known, self._sizes()
         if now != before:
             tables = self.tables
@@ -85,7 +85,7 @@ class Calls:
             self._known = now
 
     def _number(self, request: object) -> None:
-        # a number may be that of an older request, which is gone: nobody waits for that any more
+        # an id may be reused after its request is gone: nothing waits for that any more
         self._numbers[id(request)] = self._requests
         self._requests += 1
 
@@ -93,7 +93,7 @@ class Calls:
         return self._directions.setdefault(name, len(self._directions))
 
     def _note(self, kind: int, what: int, pieces: int = 0) -> None:
-        # what was met so far was met before this call was done
+        # new table entries belong before this call
         self.settle()
         self.made.append((kind, what, pieces))
 

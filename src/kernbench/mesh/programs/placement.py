@@ -1,11 +1,11 @@
-"""Which PE of the machine runs which program of a launch."""
+"""The PE of the machine on which each program of a launch runs."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a program runs and for which rank; the leading program of a rank has its neighbours and its memory.
+    """The PE of a program, and its rank; the leading program of a rank has its neighbours and its memory.
 
     `seat` names the program at either end of a queue: a leader's is its rank, the others' follow.
     """

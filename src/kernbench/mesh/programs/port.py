@@ -1,4 +1,4 @@
-"""A PE's outside in a launch: its address space, its queues, and the launch's log of findings."""
+"""The interface of a program to its launch: its address space, its queues, and the log of findings."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from kernbench.safety.budget import OverBudgetError, Watchdog
 from kernbench.safety.memory import AddressSpace, Problem, Region
 from kernbench.triton_emu.pe.port import Passed, Port, Shape
 
-# lines that a launch keeps of what its programs print
+# most printed lines that a launch keeps
 MOST_LINES = 10_000
 
 
@@ -43,32 +43,32 @@ class MeshPort(Port):
         self._wake = scheduler.wake
         self._overruns = 0
         self.printed = printed
-        # who compares the values that the kernel names
+        # comparison of checkpoints
         self.taken: Taken | None = None
-        # what is asked of the queues, noted where the launch is divided over processes
+        # log of calls to queues, if the launch is divided over processes
         self.calls: Calls | None = None
 
     def load(
         self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
     ) -> tuple[Array | None, str]:
-        """The elements at `address`; poison where the access is not allowed."""
+        """The elements at `address`; poison if the access is invalid."""
         data, kind, problem = self.memory.load(address, shape, strides, dtype)
         if problem is not None:
             self._problem(problem, where)
         return data, kind
 
     def unwatched(self, address: int, shape: Shape, strides: Shape | None) -> tuple[int, int, int, int] | None:
-        """Where accesses like this one need not be looked at."""
+        """The range in which accesses like this one need no check."""
         return self.memory.unwatched(address, shape, strides)
 
     def lent_at(self, address: int, shape: Shape, dtype: str | None) -> Region | None:
-        """The region whose memory loads like this one are lent."""
+        """The region that gives out views of its memory to loads like this one."""
         return self.memory.lent_at(address, shape, dtype)
 
     def store(
         self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
     ) -> int:
-        """Put `data` at `address`; dropped where the access is not allowed."""
+        """Store `data` at `address`; dropped if the access is invalid."""
         itemsize, problem = self.memory.store(address, data, shape, strides, dtype)
         if problem is not None:
             self._problem(problem, where)
@@ -89,17 +89,17 @@ class MeshPort(Port):
         return None if region is None else region.name
 
     def print(self, line: str, where: Place) -> None:
-        """Take a line, with who printed it; a launch keeps the first of them."""
+        """Print a line with its program; a launch keeps the first `MOST_LINES`."""
         if len(self.printed) < MOST_LINES:
             self.printed.append(f"rank {self.rank} at {where}: {line}")
 
     def checkpoint(self, name: str, data: Array, where: Place, keys: dict[str, object]) -> None:
-        """Hand a named value to whoever compares it."""
+        """Pass a named value to the comparison with the golden."""
         if self.taken is not None:
             self.taken(Checkpoint(name, data, where, f"rank {self.rank}", keys))
 
     def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Message:
-        """Put a copy of `data` on its way."""
+        """Start sending a copy of `data`."""
         if self._scheduler.is_random:
             self._give_way()
         queue = self.outgoing.get(direction)
@@ -114,7 +114,7 @@ class MeshPort(Port):
         return message
 
     def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> None:
-        """Send and wait in one; a message that has left is waited for only where that is noted."""
+        """Send and wait in one call; the wait for a message that has left is skipped unless calls are logged."""
         message = self.send(direction, data, shape, dtype, where)
         if not message.done or self.calls is not None:
             self.wait_send(message, where)
@@ -134,7 +134,7 @@ class MeshPort(Port):
         return receive
 
     def recv_now(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> tuple[Array | None, str]:
-        """Receive and wait in one; a fitting message that is already there needs no request."""
+        """Receive and wait in one call; a matching message that has arrived needs no request."""
         queue = self.incoming.get(direction)
         noted = self._scheduler.is_random or self.calls is not None
         message = None if queue is None or noted else queue.ready()
@@ -144,7 +144,7 @@ class MeshPort(Port):
         return message.data, message.dtype
 
     def pass_again(self, messages: Sequence[Passed]) -> bool:
-        """Send and receive messages without data, one after the other; most need nobody to wait."""
+        """Send and receive messages without data, one after the other; most need no wait."""
         if self._scheduler.is_random or self.calls is not None:
             return super().pass_again(messages)
         had_values = False
@@ -164,13 +164,13 @@ class MeshPort(Port):
         return had_values
 
     def wait_send(self, request: Message, where: Place) -> None:
-        """Give way until the message has left."""
+        """Yield until the message has left."""
         self._wait(request, where)
         if self.calls is not None:
             self.calls.waited(request)
 
     def wait_recv(self, request: Receive, where: Place) -> tuple[Array | None, str]:
-        """Give way until the message is there; poison if it is not what was asked for."""
+        """Yield until the message is there; poison if it is not what was asked for."""
         if request.queue is None:
             return self._poison(request.shape, request.dtype or "f16")
         if request.message is None:
@@ -238,7 +238,7 @@ class MeshPort(Port):
         others: tuple[Other, ...] = (),
         subject: object = None,
     ) -> None:
-        """Take a finding for this rank, unless it is only being ended."""
+        """Report a finding for this rank, unless the program is being ended."""
         if not self._scheduler.ending:
             self._log.add(Finding(kind, message, where, others, hint, 1, (self.rank,)), subject)
 
@@ -252,7 +252,7 @@ class MeshPort(Port):
             self._scheduler.pause(self.program)
 
     def over_budget(self, steps: int, where: Place) -> None:
-        """End this program; one that has swallowed that twice is left where it stands."""
+        """End this program; one that catches that error twice is abandoned."""
         self._overruns += 1
         error = OverBudgetError(f"dispatched {steps:,} commands and had not returned", where)
         if self._overruns > Watchdog.PATIENCE:
@@ -261,6 +261,6 @@ class MeshPort(Port):
 
 
 def waiting(what: tuple[Message | Receive, Place]) -> tuple[Message | Receive, Place]:
-    """What a blocked program waits on, and at which line."""
+    """The request that a blocked program waits for, and its source location."""
     request, where = what
     return request, where

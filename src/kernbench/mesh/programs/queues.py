@@ -1,7 +1,7 @@
 """IPCQ: the bounded queue of one link. A message takes as many slots as it needs and moves in slot-sized pieces.
 
-Sends wait in the outbox until the receiver's slots take their pieces; receives are posted and take pieces as they
-come. Both are in order. `pump` moves everything that can move.
+Sends wait in the outbox until the receiver's slots have room for their pieces; receives are posted and take pieces as
+they arrive. Both are in order. `pump` moves everything that can move.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from kernbench.result.finding import Place
 
 @dataclass(slots=True)
 class Message:
-    """A send by a program: `arrived` of its `pieces` lie in the receiver's slots or have passed through them."""
+    """A send by a program: `arrived` of its `pieces` are in the receiver's slots or have passed through them."""
 
     sender: object
     data: Array | None
@@ -29,7 +29,7 @@ class Message:
 
     @property
     def done(self) -> bool:
-        """Whether the sender may go on."""
+        """Whether the sender may continue."""
         return self.arrived == self.pieces
 
     def describe(self) -> str:
@@ -50,13 +50,13 @@ class Receive:
 
     @property
     def done(self) -> bool:
-        """Whether the receiver may go on."""
+        """Whether the receiver may continue."""
         return self.message is not None
 
 
 @dataclass(slots=True)
 class Queue:
-    """The link from `sender`, which sends in `direction`, to `receiver`: seats, which `names` calls in words."""
+    """The link from `sender`, which sends in `direction`, to `receiver`: seats, with their descriptions in `names`."""
 
     sender: int
     receiver: int
@@ -88,7 +88,7 @@ class Queue:
             return
         message.arrived = message.pieces
         if self.posted:
-            # a receive waits and nothing is before us: straight through
+            # a receive waits and no message is ahead: bypass the slots
             message.taken = message.pieces
             receive = self.posted.popleft()
             receive.message = message
@@ -117,7 +117,7 @@ class Queue:
         return message
 
     def pump(self, wake: Callable[..., object]) -> None:
-        """Move pieces until nothing moves; `wake(program)` for each program whose request is done by it."""
+        """Move pieces until nothing moves; calls `wake(program)` for each program whose request is completed."""
         while self._push(wake) or self._take(wake):
             pass
 
@@ -157,10 +157,10 @@ class Queue:
 
     @property
     def unreceived(self) -> list[Message]:
-        """Messages that nobody took."""
+        """Messages that were never received."""
         return [*self.arriving, *(m for m in self.outbox if m.arrived == 0)]
 
     @property
     def wanted_depth(self) -> int:
-        """Slots that would let every waiting send go through."""
+        """The number of slots with which every waiting send would complete."""
         return self.depth - self.free + sum(m.pieces - m.arrived for m in self.outbox)

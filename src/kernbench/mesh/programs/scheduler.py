@@ -1,5 +1,5 @@
 """Runs the programs of a launch as coroutines, one at a time, in an order the schedule fixes, until all have returned
-or none can go on. What programs compute does not depend on the order; the schedule exists to show that.
+or none can continue. Results of right programs do not depend on the order; other schedules test that.
 """
 
 import random
@@ -19,9 +19,9 @@ _abandoned: list[object] = []
 
 
 class Program:
-    """One coroutine. `body` is called once, in it; `waits` says what it is blocked on.
+    """One coroutine. `body` is called once, in it; `waits` is what it is blocked on.
 
-    `on_abandon` is called instead of an end when the program cannot be made to stop.
+    `on_abandon` is called if the program cannot be stopped.
     """
 
     def __init__(self, number: int, body: Callable[[], State], on_abandon: Callable[[OverBudgetError], None]):
@@ -53,10 +53,11 @@ class Scheduler:
         self.switches = 0
         # whether the launch has used up its seconds
         self.is_late: Callable[[], bool] = lambda: False
-        # whether the rest of the launch is to be divided over processes between two turns, and what does that
+        # whether the rest of the launch is to be divided over processes between two turns, and the function that does
+        # it
         self.is_due: Callable[[], bool] = lambda: False
         self.divide: Callable[[], None] = lambda: None
-        # whether nobody can go on, and those that still wait are being ended
+        # whether no program can continue, and the waiting ones are being ended
         self.ending = False
 
     def run(
@@ -64,10 +65,10 @@ class Scheduler:
     ) -> None:
         """Run `programs` until none is ready, call `settled`, then end those that still wait.
 
-        What a program does while it is ended (in a `finally`) is no part of the launch.
+        What a program does while it is being ended (in a `finally`) is not part of the launch.
         """
         self._ready.extend(programs)
-        # of computing: how busy the machine is with others is no matter
+        # computing time, so that the load of the machine does not matter
         deadline = thread_time() + budget.total_seconds
         self.is_late = lambda: thread_time() > deadline
         with Watchdog(budget.seconds, lambda: (self.switches, steps()), self.abandon):
@@ -81,19 +82,19 @@ class Scheduler:
             self._end(programs)
 
     def next(self) -> Program | None:
-        """Whose turn it is; None where nobody is ready."""
+        """The program whose turn is next; None if none is ready."""
         return self._pick() if self._ready else None
 
     def give_turn(self, program: Program) -> None:
-        """Let a program run until it gives way or ends."""
+        """Let a program run until it yields or ends."""
         try:
             self._switch_to(program)
         except OverBudgetError:
-            # what the watchdog sends may arrive when the program has just given way
+            # the watchdog's exception may arrive when the program has just yielded
             return
 
     def pause(self, program: Program) -> None:
-        """Called in a program: give way, and be the next."""
+        """Called in a program: yield, and be the next to run."""
         if self.newest_first:
             self._ready.append(program)
         else:
@@ -103,7 +104,7 @@ class Scheduler:
         program.state = before
 
     def ready(self) -> list[int]:
-        """The programs that wait for their turn, as they came."""
+        """The programs that wait for their turn, in order."""
         return [program.number for program in self._ready]
 
     def keep(self, numbers: Collection[int]) -> None:
@@ -111,12 +112,12 @@ class Scheduler:
         self._ready = deque(program for program in self._ready if program.number in numbers)
 
     def tick(self) -> None:
-        """Somebody waits for other processes: no program is to blame that none goes on."""
+        """Called while waiting for other processes, so that the watchdog does not blame a program."""
         self.switches += 1
 
     @property
     def running(self) -> Program | None:
-        """The program that has its turn."""
+        """The program that is running."""
         return self._running
 
     def stop(self) -> None:
@@ -124,7 +125,7 @@ class Scheduler:
         self._ready.clear()
 
     def wait(self, program: Program, what: object) -> None:
-        """Called in a program: give way until somebody wakes it."""
+        """Called in a program: yield until it is woken."""
         program.state = State.WAITING
         program.waits = what
         self._hub.switch()
@@ -137,7 +138,7 @@ class Scheduler:
             self._ready.append(program)
 
     def maybe_yield(self, program: Program) -> None:
-        """Called in a program where another order is possible: a random schedule gives way half of the time."""
+        """Called in a program where another order is possible: a random schedule yields half of the time."""
         if self._random is not None and self._ready and self._random.random() < 0.5:
             self._ready.append(program)
             self._hub.switch()
@@ -153,13 +154,13 @@ class Scheduler:
         try:
             program.coroutine.switch()
         except OverBudgetError:
-            # the watchdog may speak just as the program gives way: it has ended then, or will be met again
+            # the watchdog may strike just as the program yields: it has ended then, or is stopped next time
             return
         finally:
             self.switches += 1
 
     def abandon(self, error: OverBudgetError) -> None:
-        """Called in a program that will not stop: leave it where it is, for good."""
+        """Called in a program that cannot be stopped: leave it suspended for good."""
         if getcurrent() is self._hub:
             return
         _abandoned.append(getcurrent())

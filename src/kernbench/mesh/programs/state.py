@@ -1,4 +1,4 @@
-"""Where a program of a launch stands."""
+"""The state of a program of a launch."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""Host tensors: one address on every rank, and at that address the rank's own memory."""
+"""Host tensors: one address on every rank, behind which is the rank's own memory."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,8 +25,8 @@ class DisagreementError(KernbenchError):
 @dataclass(repr=False)
 class Tensor:
     """A tensor of `shape` over all ranks, split along `axis` (None: every rank has all of it) in equal parts, the last
-    ones shorter, or as `rows` says: the indices along `axis` that each rank has, in its order. Those made without a
-    source hold nothing yet; `is_output` ones are looked at when a launch ends.
+    ones shorter, or by `rows`: the indices along `axis` that each rank has, in its order. Those made without a
+    source are uninitialised; `is_output` ones are checked when a launch ends.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Tensor:
         return -(-self.shape[self.axis] // self.ranks)
 
     def indices(self, rank: int) -> Array:
-        """Which indices along the split axis are the rank's, in the order of its part."""
+        """Indices of the rank's part along the split axis, in its order."""
         if self.axis is None:
             raise MisuseError(f"tensor '{self.name}' is not split")
         if self.rows is not None:
@@ -80,7 +80,7 @@ class Tensor:
         return tuple(len(self.indices(rank)) if i == self.axis else n for i, n in enumerate(self.shape))
 
     def region(self, program: int, rank: int) -> Region:
-        """The memory of `program`, which works for `rank`, made when it is first reached."""
+        """The memory of `program`, which works for `rank`, made on first use."""
         if program not in self.regions:
             self.regions[program] = self.make_region(rank)
         return self.regions[program]
@@ -107,14 +107,14 @@ class Tensor:
         return flat
 
     def part(self, program: int, rank: int) -> Array:
-        """What the rank's memory holds now."""
+        """The current contents of the rank's memory."""
         region = self.region(program, rank)
         if region.array is None:
             raise MisuseError(f"tensor '{self.name}' has no data: the launch was shapes-only")
         return region.array.reshape(region.shape)
 
     def whole(self, parts: list[Array]) -> Array:
-        """The parts of all ranks, put together again."""
+        """The parts of all ranks, reassembled."""
         joined = np.concatenate(parts, axis=self.axis or 0)
         if self.rows is None:
             return joined
@@ -136,7 +136,7 @@ def checked_rows(rows: Any, size: int, ranks: int) -> tuple[Array, ...]:
 
 
 def _indices(part: "Array | Iterable[SupportsIndex]") -> Array:
-    """Whole numbers as an array; whatever else NumPy would make them of is a TypeError."""
+    """Integers as an array; other element types are a TypeError."""
     if isinstance(part, np.ndarray) and part.dtype.kind in "iu":
         return part.reshape(-1).astype(np.int64)
     return np.asarray([index(row) for row in part], np.int64)
@@ -150,11 +150,11 @@ def make_source(value: Array, dtype: str | None) -> Array:
 
 
 def _copied(value: Array, kind: "np.dtype[np.generic]") -> Array:
-    """A copy of an array, of which large ones are made by several threads."""
+    """A copy of an array; large ones are copied by several threads."""
     if value.nbytes <= _PART or not value.flags.c_contiguous:
         return np.array(value, dtype=kind)
     found = np.empty(value.shape, kind)
-    # a matrix of NumPy has no flat form
+    # NumPy matrices have no flat form
     target, source, each = found.reshape(-1), np.asarray(value).reshape(-1), _PART // value.itemsize
     parts = [slice(start, start + each) for start in range(0, value.size, each)]
     together(partial(np.copyto, target[part], source[part]) for part in parts)
@@ -162,7 +162,7 @@ def _copied(value: Array, kind: "np.dtype[np.generic]") -> Array:
 
 
 def make_regions(wanted: Iterable[tuple[Tensor, int, int]]) -> None:
-    """The memory of programs, each (tensor, program, rank), where it was not made before: large ones by several
+    """Allocate the memory of programs, each (tensor, program, rank), that does not exist yet: large ones by several
     threads.
     """
     missing = {
@@ -184,9 +184,9 @@ def make_regions(wanted: Iterable[tuple[Tensor, int, int]]) -> None:
 def disagreement(first: Array, second: Array, dtype: str) -> tuple[float, tuple[int, ...], int] | None:
     """How far two copies are apart beyond rounding: (difference, index, elements); None if they agree.
 
-    Ranks sum the same terms in different orders, so results differ by a few roundings of f32 relative to what was
-    summed, and by at most one step of the output's own type. What was summed is not known here; the largest value of
-    the row stands for it.
+    Ranks sum the same terms in different orders, so results differ by a few roundings of f32 relative to the
+    summands, and by at most one step of the output's own type. The summands are not known here; the largest value of
+    the row is used instead.
     """
     a, b = first.astype(np.float64), second.astype(np.float64)
     row = DTYPES[dtype]

@@ -1,4 +1,4 @@
-"""A program that waits at a queue, as deadlock reports say it: those of a launch, and those of a recording in time."""
+"""Descriptions of programs that wait at a queue for deadlock reports, of launches and of timed recordings."""
 
 from typing import Protocol
 

@@ -1,7 +1,7 @@
-"""Programs that ran to their end, on a machine with shallower queues: who would wait there for ever, where, for whom.
+"""Runs that ended, timed on a machine with shallower queues: who would deadlock there, where, and on what.
 
-Programs cannot see how deep queues are. So the graph of what they recorded has a cycle exactly where a launch on that
-machine would be a deadlock, and each program would wait at the first command that holds its CPU and is never done.
+Programs cannot observe the depth of queues. So the graph of their recording has a cycle if and only if a launch on that
+machine would deadlock, and each program would wait at the first command that holds its CPU and never completes.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class _Link:
 
 
 def blocked_error(lowered: Lowered, machine: Machine, never: Flags) -> MachineError:
-    """What to say where the nodes `never` are never done."""
+    """The error if the nodes `never` never complete."""
     finding = _deadlock(lowered, never)
     ipcq = machine.ipcq
     return MachineError(
@@ -47,7 +47,7 @@ def blocked_error(lowered: Lowered, machine: Machine, never: Flags) -> MachineEr
 
 
 def _deadlock(lowered: Lowered, never: Flags) -> Finding:
-    """The report of a launch on that machine, but for its hint: which depth would do is known to a launch only."""
+    """The report of a launch on that machine, except for its hint: only a launch knows the sufficient depth."""
     recording, first = lowered.recording, lowered.columns.first
     seats = _seats(recording)
     waiters: list[Waiter] = []
@@ -68,7 +68,7 @@ def _deadlock(lowered: Lowered, never: Flags) -> Finding:
 
 
 def _waiter(lowered: Lowered, stream: Stream, rows: slice, at: int, seats: dict[Seat, Placement]) -> Waiter:
-    """The program that waits at its command `at`; a wait is for what its request sends or receives."""
+    """The program that waits at its command `at`; a wait is shown as the send or receive of its request."""
     op = lowered.columns.op[rows]
     asked = int(awaited(op, stream.rows, lowered.columns.y[rows])[at])
     message = asked if asked >= 0 else at
@@ -85,7 +85,7 @@ def _waiter(lowered: Lowered, stream: Stream, rows: slice, at: int, seats: dict[
 
 
 def _seats(recording: Recording) -> dict[Seat, Placement]:
-    """The programs at the ends of queues, by cube and PE; those that dispatched nothing have no stream."""
+    """The programs at the ends of queues, by cube and PE; programs without commands have no stream."""
     # ranks are PEs of one cube, or cubes
     are_pes = all(s.cube == 0 and s.rank == s.pe for s in recording.streams)
     found: dict[Seat, Placement] = {}

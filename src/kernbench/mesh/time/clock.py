@@ -17,8 +17,8 @@ from kernbench.timing.playing import in_order_of_time, run_chains, steps_of
 from kernbench.timing.servers import Rates
 
 LONGEST_PS = 2.0**62
-# a graph of so many nodes that was timed so often is worth being made smaller, which costs as much as five timings. A
-# run that is drawn is timed nine times, to say what it is sensitive to
+# it pays to reduce a graph of at least this many nodes that is timed this often, which costs about five timings; a
+# run that is drawn is timed nine times, for its sensitivities
 MANY_NODES, OFTEN = 200_000, 9
 
 
@@ -46,7 +46,7 @@ class Timing:
 
 
 def time_recording(recording: Recording, machine: Machine) -> Timing:
-    """Time the recording of a finished, safe run. Queues in which it would block itself are an error."""
+    """Time the recording of a finished, safe run. Queues in which it would deadlock are an error."""
     lowered = lower(recording, machine.dma.channels, machine.ipcq.depth, machine.ipcq.slot)
     return _timed(lowered, machine)
 
@@ -58,16 +58,16 @@ def _timed(lowered: Lowered, machine: Machine) -> Timing:
 
 
 def _run(lowered: Lowered, machine: Machine, given: Rates) -> Times:
-    """Times and causes, or what blocks them."""
+    """Times and causes; a deadlock is an error."""
     try:
         return _played(lowered, machine, given)
     except CycleError:
-        # what is wrong with which program, when it is known that something is
+        # the details of a deadlock are computed only after it is detected
         raise blocked_error(lowered, machine, never_done(lowered.graph, given)) from None
 
 
 def _played(lowered: Lowered, machine: Machine, given: Rates) -> Times:
-    """Times and causes are the same whichever pass it is."""
+    """Times and causes, the same from either pass."""
     if not lowered.once("shares servers", None, lambda: shares_servers(lowered)):
         return run_longest_path(lowered.graph, given)
     if lowered.graph.nodes < MANY_NODES or lowered.count_timing() <= OFTEN:
@@ -77,7 +77,7 @@ def _played(lowered: Lowered, machine: Machine, given: Rates) -> Times:
 
 
 def _chains(lowered: Lowered, given: Rates) -> Chains:
-    """The engines of a program that do one command after another are lanes; products and arithmetic take time."""
+    """The in-order engines of a program are lanes; products and arithmetic take time."""
     engine = np.full(lowered.graph.nodes, -1, np.int32)
     engine[: lowered.commands] = lowered.engine
     computes = (engine == GEMM) | (engine == MATH)
@@ -88,11 +88,11 @@ def _chains(lowered: Lowered, given: Rates) -> Chains:
 
 
 def _check_range(lowered: Lowered, machine: Machine, given: Rates) -> None:
-    """Times are whole picoseconds in 64 bits: refuse a run whose work, one after the other, could pass them."""
+    """Times are whole picoseconds in 64 bits: refuse a run whose serialised work could exceed them."""
     moved = lowered.once("moved", None, lambda: _moved(given))
     bandwidth = float(given.bytes_per_ps.min(initial=1.0))
     steps = float(lowered.graph.nodes) * (float(given.dispatch) + float(given.latency.max(initial=0)))
-    # nearly all runs are far from it: only what is near is worth a sum
+    # nearly all runs are far from it: sum only those that are near
     most = float(given.duration.max(initial=0)) * lowered.graph.nodes
     if most + moved / bandwidth + steps <= LONGEST_PS:
         return
@@ -110,7 +110,7 @@ def _moved(given: Rates) -> float:
 
 
 def shares_servers(lowered: Lowered) -> bool:
-    """Whether two transfers of one cube can be under way at once: several programs, or several channels."""
+    """Whether two transfers of one cube can overlap: several programs, or several channels."""
     moving = {s.cube: 0 for s in lowered.recording.streams}
     columns = lowered.columns
     for index, stream in enumerate(lowered.recording.streams):

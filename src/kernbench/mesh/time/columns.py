@@ -1,4 +1,4 @@
-"""What timing needs of a recording's commands: all streams end to end, as columns of as few bytes as will do."""
+"""The columns of a recording's commands that timing needs: all streams concatenated, in the narrowest types."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from kernbench.common.pe_commands import OPERATIONS
 from kernbench.result.recording import FIRST_VIEW, Recording
 from kernbench.timing.graph import Ints, Small
 
-# room at first for different cases of commands
+# initial capacity for different cases of commands
 FIRST_CASES = 1 << 10
 # by the code of an operation: whether it moves bytes of HBM
 IS_TRANSFER = np.array([name in ("load", "store") for name in OPERATIONS])
@@ -57,7 +57,9 @@ def make_columns(recording: Recording) -> Columns:
 
 @deferred(lambda operands, made, *_: len(made))
 def _set_operand_types(operands, made, views, first_view, found):  # type: ignore[no-untyped-def]
-    """The types behind two columns of handle numbers, by those that commands made and those of views; -1 for none."""
+    """The types of operands in two columns of handle numbers, of handles that commands made and of views; -1 for
+    none.
+    """
     for i in range(len(made)):
         for k in range(2):
             number = operands[k][i]
@@ -84,9 +86,9 @@ def cases(columns: Columns, types: int) -> tuple[Ints, Small]:
 
 @deferred(lambda op, *_: len(op))
 def _number(op, kind, operand_type, base, first, table, keys, case):  # type: ignore[no-untyped-def]
-    """Number the cases as they are met, as far as there is room; gives how many there are, or one more than the room.
+    """Number the cases in order of first occurrence, up to the capacity; returns their number, or capacity + 1.
 
-    `table` has the numbers by a hash of their keys, the next free slot if that is taken.
+    `table` is a hash table of the numbers with linear probing.
     """
     count = 0
     mask = len(table) - 1

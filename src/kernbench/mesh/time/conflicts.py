@@ -1,8 +1,8 @@
-"""Which loads and stores of one program touch a common byte: the memory dependences that its engines keep.
+"""Finds loads and stores of one program that share a byte: the memory dependences that its engines keep.
 
-Accesses are few different tiles, made again and again: a tile is an address and an access pattern. Two tiles overlap
-exactly if their patterns hit a common byte, so columns of the same rows, or interleaved heads, do not. Tiles are sorted
-by their first byte, and only those whose bounding intervals overlap are looked at closely.
+Accesses repeat a few different tiles: a tile is an address and an access pattern. Two tiles overlap
+exactly if their patterns share a byte, so columns of the same rows, or interleaved heads, do not. Tiles are sorted
+by their first byte, and only those whose bounding intervals overlap are compared exactly.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from kernbench.common.dtypes import Array
 from kernbench.result.recording import NONE, Pattern, Tables
 from kernbench.timing.graph import Ints, Small
 
-# closest looks that one cluster of tiles is worth: so many for each tile, and so many in any case. A cluster that would
-# take more counts as one tile: everything in it is kept in order, which is more than needed, and never less.
+# limit of exact comparisons for one cluster of tiles: per tile, and in any case. A larger cluster counts as one tile:
+# its accesses are all kept in order, which is more than needed, but never less.
 _LOOKS_PER_TILE, _LOOKS = 64, 1 << 23
 _FIRST_PAIRS = 1024
 
 
 @dataclass(frozen=True)
 class Conflicts:
-    """The tile of each command of a program, -1 where its bytes concern nobody else; the neighbours of tile t, with
-    which it has a byte in common, are rows offsets[t] to offsets[t + 1] of `neighbours`.
+    """The tile of each command of a program, -1 if its bytes conflict with nothing; the neighbours of tile t, which
+    share a byte with it, are rows offsets[t] to offsets[t + 1] of `neighbours`.
     """
 
     tile: Small
@@ -38,7 +38,7 @@ class Conflicts:
 
     @property
     def arrays(self) -> tuple[Small, Small, Small]:
-        """As compiled code takes them."""
+        """As arguments of compiled code."""
         return self.tile, self.offsets, self.neighbours
 
 
@@ -57,12 +57,12 @@ class Layout:
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """As the compiled test takes them."""
+        """As arguments of the compiled test."""
         return self.run, self.first, self.count, self.step
 
 
 def no_conflicts(commands: int) -> Conflicts:
-    """A program whose transfers are in order anyway."""
+    """For a program whose transfers are in order anyway."""
     return Conflicts(np.full(commands, NONE, np.int32), np.zeros(1, np.int32), np.zeros(0, np.int32))
 
 
@@ -79,8 +79,8 @@ def layout(tables: Tables) -> Layout:
 def normal_form(pattern: Pattern) -> tuple[int, int, int, tuple[tuple[int, int], ...]]:
     """First byte and one past the last, length of a run, and (count, step) of each axis, finest first.
 
-    Steps are positive: an axis that goes backwards begins at its other end. Axes that only continue a run, or the axis
-    before them, are part of it.
+    Steps are positive: an axis that goes backwards begins at its other end. Axes that are contiguous with a run, or
+    with the axis before them, are merged into it.
     """
     if not pattern.nbytes:
         return 0, 0, 0, ()
@@ -131,13 +131,13 @@ def _near_stores(low: Ints, high: Ints, is_store: Array) -> Ints:
         return stores
     order = stores[np.argsort(low[stores], kind="stable")]
     reach = np.maximum.accumulate(high[order])
-    # of the stores that begin before an access ends, does one reach beyond its begin?
+    # of the stores that begin before an access ends, does one end after its begin?
     before = np.searchsorted(low[order], high, side="left") - 1
     return np.flatnonzero(there & (before >= 0) & (reach[np.maximum(before, 0)] > low))
 
 
 def _pairs(begins: Ints, ends: Ints, form: Ints, stored: Array, given: Layout) -> tuple[Small, tuple[Small, Small]]:
-    """For each tile the one it counts as (itself, but for clusters that are too tangled), and the pairs with a common
+    """For each tile its representative (itself, except in clusters above the limit), and the pairs that share a
     byte of which at least one is stored to.
     """
     same = np.arange(len(begins), dtype=np.int32)
@@ -163,7 +163,7 @@ def _neighbours(tiles: int, pairs: tuple[Small, Small]) -> tuple[Small, Small]:
 
 @deferred(lambda cuts, begins, *_: len(begins) ** 2)
 def _sweep(cuts, begins, ends, form, stored, patterns, work, same, one, other):  # type: ignore[no-untyped-def]
-    """Put the pairs of all clusters as far as there is room; gives how many there are."""
+    """Write the pairs of all clusters up to the capacity; returns their number."""
     found = 0
     for cluster in range(len(cuts) - 1):
         first, stop = cuts[cluster], cuts[cluster + 1]
@@ -189,13 +189,13 @@ def _sweep(cuts, begins, ends, form, stored, patterns, work, same, one, other): 
 
 @part
 def overlaps(a, b, distance, patterns, work, left):  # type: ignore[no-untyped-def]
-    """Whether two patterns, the second of which begins `distance` bytes after the first, have a byte in common; and
-    what is `left` of the looks it may take.
+    """Whether two patterns, the second of which begins `distance` bytes after the first, share a byte; and how many of
+    the `left` comparisons remain.
 
-    The begin of a run of b less that of a run of a is `distance`, plus multiples of b's steps, less multiples of a's.
-    Counted from the other end, a's steps are added too: is there a sum between 1 - (run of b) and (run of a) - 1? Steps
-    that both have are one axis. From the coarsest axis on, only multiples are tried from which the finer ones can
-    still reach the goal.
+    The begin of a run of b minus that of a run of a is `distance`, plus multiples of b's steps, minus multiples of
+    a's. Counted from the other end, a's steps are added, too: is there a sum between 1 - (run of b) and (run of a) - 1?
+    Equal steps of both are one axis. From the coarsest axis on, only multiples are tried from which the finer ones
+    can still reach this range.
     """
     run, first, count, step = patterns
     steps, most, reach, tried = work
@@ -223,7 +223,7 @@ def overlaps(a, b, distance, patterns, work, left):  # type: ignore[no-untyped-d
     reach[depth] = 0
     for d in range(depth - 1, -1, -1):
         reach[d] = reach[d + 1] + most[d] * steps[d]
-    # depth first: `tried` is the multiple of each axis that is being looked at, `begin` the sum so far
+    # depth first: `tried` is the current multiple of each axis, `begin` the sum so far
     d = 0
     if depth:
         tried[0] = max(0, -((begin + reach[1] - low) // steps[0]))
@@ -233,7 +233,7 @@ def overlaps(a, b, distance, patterns, work, left):  # type: ignore[no-untyped-d
                 return True, left
             d -= 1
         else:
-            # the first multiple from which the goal can be reached, and whether it is not already past it
+            # the first multiple from which the range can be reached, unless it is already past it
             if tried[d] <= most[d] and begin + tried[d] * steps[d] <= high:
                 begin += tried[d] * steps[d]
                 d += 1
@@ -250,7 +250,7 @@ def overlaps(a, b, distance, patterns, work, left):  # type: ignore[no-untyped-d
 
 @part
 def _in_step(begin, low, high, steps, depth):  # type: ignore[no-untyped-def]
-    """Whether a number between `low` and `high` differs from `begin` by a multiple of what divides all steps."""
+    """Whether a number between `low` and `high` is congruent to `begin` modulo the common divisor of all steps."""
     common = steps[0]
     for d in range(1, depth):
         other = steps[d]

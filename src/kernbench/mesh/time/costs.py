@@ -7,7 +7,7 @@
 - DMA: the HBM latency, then the bytes through the cube's HBM, shared with the cube's other transfers.
 - Messages: each piece takes bytes over the link's bandwidth, and arrives a latency per hop later.
 
-Every duration is rounded up to a whole picosecond once. No work takes no time.
+Every duration is rounded up to a whole picosecond once. Empty work takes no time.
 """
 
 from fractions import Fraction
@@ -23,7 +23,7 @@ from kernbench.timing.graph import NO_SERVER, Ints, Small
 from kernbench.timing.servers import Rates, slots_of
 
 _NAMES = list(OPERATIONS)
-# simple passes of operations that take several: up and down for a scan, compare and choose for a sort, the products
+# simple passes of operations that take several: up and down for a scan, compare and select for a sort, the products
 # and exclusive ors of a round of Philox
 PASSES = {"twice": 2, "philox": 8}
 
@@ -46,7 +46,7 @@ def rates(lowered: Lowered, machine: Machine) -> Rates:
 
 
 def fixed_times(machine: Machine) -> tuple[object, ...]:
-    """What durations and lags depend on; bandwidths of servers are no part of it."""
+    """The values that durations and lags depend on, without the bandwidths of servers."""
     return machine.pe, machine.gemm, machine.math, machine.hbm.latency_ps, machine.link, machine.cube_link
 
 
@@ -58,14 +58,14 @@ def _durations(lowered: Lowered, machine: Machine) -> Ints:
 
 
 def _command_times(lowered: Lowered, machine: Machine) -> Ints:
-    """Fixed times of the commands, worked out once for each case; 0 for the other nodes."""
+    """Fixed times of the commands, computed once for each case; 0 for the other nodes."""
     duration = np.zeros(lowered.graph.nodes, np.int64)
     first, case = lowered.cases
     if len(case):
         given = machine.gemm, machine.math
         cycles = lowered.once("cycles", given, lambda: [_case(lowered, machine, i) for i in first.tolist()])
         times = np.array([machine.pe.cycles_ps(one) for one in cycles], np.int64)
-        # all cases are there; with another mode `take` would copy first
+        # all cases are in range; with another mode `take` would copy first
         np.take(times, case, out=duration[: len(case)], mode="clip")
     return duration
 
@@ -118,7 +118,7 @@ def _math_cycles(machine: Machine, cost: str, elements: int) -> Fraction:
 
 
 def _transfers(lowered: Lowered) -> tuple[Ints, Small]:
-    """What goes through HBM, and the server of each node: that of its cube; the bytes are the commands' own."""
+    """The transfers through HBM, and the server of each node: that of its cube; the bytes are the commands' own."""
     columns = lowered.columns
     server = np.full(lowered.graph.nodes, NO_SERVER, np.int32)
     moves = np.flatnonzero(lowered.engine >= FIRST_DMA)

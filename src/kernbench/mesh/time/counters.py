@@ -1,4 +1,4 @@
-"""Counters over time: slots in use in each queue, and how much of each cube's HBM bandwidth is used."""
+"""Counters over time: slots in use in each queue, and the used share of each cube's HBM bandwidth."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def _queues(timing: Timing) -> dict[str, Series]:
 
 
 def _memory(timing: Timing) -> dict[str, Series]:
-    """All of the bandwidth while at least one transfer is under way: the server is work-conserving."""
+    """The full bandwidth while at least one transfer is in progress: the server is work-conserving."""
     rates, times = timing.rates, timing.times
     series = {}
     for cube, per_ps in enumerate(rates.bytes_per_ps):

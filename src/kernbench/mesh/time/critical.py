@@ -1,6 +1,6 @@
-"""The critical path: from what finished last back to the start, always to what was waited for longest.
+"""The critical path: from the last finish back to the start, always along the longest wait.
 
-Lags and durations along it add up to the total time exactly, so its shares say where the time went.
+Lags and durations along it add up to the total time exactly, so its shares show where the time went.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from kernbench.timing.graph import Ints, Small, owner
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The steps that took time, first to last, and the time on the path by what it was spent on."""
+    """The steps that took time, first to last, and the time on the path by category."""
 
     steps: list[Step]
     shares: dict[str, int]
@@ -56,7 +56,7 @@ def _trail(last: int, cause: Small, offsets: Small) -> tuple[Ints, Ints]:
 
 @deferred(lambda last, cause, *_: len(cause))
 def _walk_back(last, cause, offsets, nodes):  # type: ignore[no-untyped-def]
-    """The nodes of the path, last to first, where there is room for them; gives how many there are."""
+    """The nodes of the path, last to first, up to the capacity; returns their number."""
     length = 0
     node = last
     while node >= 0:

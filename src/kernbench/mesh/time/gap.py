@@ -1,8 +1,8 @@
-"""Where the time beyond the binding floor went, by cause, exact to the picosecond.
+"""Splits the time beyond the binding floor by cause, exact to the picosecond.
 
-The binding resource is watched where it was busiest: the GEMM or MATH engine of one PE, the HBM of one cube, or one
-link. While it was busy, time is the floor, imbalance, and what the engine does beyond its work. While it was idle, the
-causes are walked back from what ended the wait to where the wait began. docs/cost-model.md has the formulas.
+The binding resource is examined where it was busiest: the GEMM or MATH engine of one PE, the HBM of one cube, or one
+link. Its busy time is the floor, imbalance, and work beyond the floor. Its idle intervals are attributed by walking
+back from what ended the wait to where the wait began. docs/cost-model.md has the formulas.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _ENGINE = {"compute": GEMM, "exp": MATH}
 
 @dataclass(frozen=True)
 class _Watched:
-    """One resource: the nodes it served in the order it began them, and when it was at work for each.
+    """One resource: the nodes it served in order of their begin, and its busy interval for each.
 
     `home` is the program whose own engines are not "other PEs" at the end of the run; -1: that of the last command.
     """
@@ -62,7 +62,7 @@ def split_gap(timing: Timing, work: Work, floors: dict[str, int], bound: str) ->
 
 
 def _beyond(bound: str, work: Work, floor: int, busy: Ints) -> dict[str, int]:
-    """What the engines were busy with beyond the floor: on average, and more on the busiest."""
+    """Busy time of the engines beyond the floor: on average, and more on the busiest."""
     mean = int(busy.sum()) // len(busy)
     parts = {"imbalance": int(busy.max()) - mean}
     if bound == "exp":
@@ -72,7 +72,7 @@ def _beyond(bound: str, work: Work, floor: int, busy: Ints) -> dict[str, int]:
 
 
 def _engine(timing: Timing, engine: int) -> tuple[_Watched, Ints]:
-    """The engine of the PE where it was busiest (of equals, the one that ends last), and its busy time on each PE."""
+    """The busiest PE's engine (the last one to end if several are), and its busy time on each PE."""
     lowered, times = timing.lowered, timing.times
     programs = len(lowered.recording.streams)
     nodes = np.flatnonzero(lowered.engine == engine)
@@ -87,7 +87,7 @@ def _engine(timing: Timing, engine: int) -> tuple[_Watched, Ints]:
 
 
 def _memory(timing: Timing) -> _Watched:
-    """The HBM of the cube that moved most bytes; a transfer is at work after its latency."""
+    """The HBM of the cube that moved most bytes; a transfer uses it after its latency."""
     times, rates = timing.times, timing.rates
     nodes = np.flatnonzero(rates.server == int(cube_bytes(timing.lowered).argmax()))
     begin = times.start[nodes] + rates.duration[nodes]
@@ -130,9 +130,9 @@ def _idle(timing: Timing, watched: _Watched) -> Ints:
 
 @deferred(lambda graph, *_: len(graph[0]) + len(graph[1]))
 def _without_queues(graph, times, dispatch, latency, ready, found):  # type: ignore[no-untyped-def]
-    """When each node could have started had its queue been endless, and the edge it then waited for longest.
+    """When each node could have started with unbounded queues, and the edge it then waited for longest.
 
-    `ready` and `found` come with the times and edges as they were.
+    `ready` and `found` initially hold the actual times and edges.
     """
     offsets, targets, lags, kinds = graph
     start, finish, cause = times
@@ -154,7 +154,7 @@ def _without_queues(graph, times, dispatch, latency, ready, found):  # type: ign
 
 @deferred(lambda nodes, begin, end, home, last, times, *_: len(times[0]))
 def _explain(nodes, begin, end, home, last, times, graph, owners, idle):  # type: ignore[no-untyped-def]
-    """Every interval in which the resource was idle, in order; the first and the last are its filling and draining."""
+    """Attribute every idle interval of the resource, in order; the first and the last are its filling and draining."""
     reached = 0
     program = owners[1]
     was_used = len(nodes) > 0
@@ -167,9 +167,9 @@ def _explain(nodes, begin, end, home, last, times, graph, owners, idle):  # type
 
 @part
 def _walk(low, high, node, home, at_an_end, times, graph, owners, idle):  # type: ignore[no-untyped-def]
-    """Share out the time from `low` to `high`, from `node` back along what each node waited for longest.
+    """Attribute the time from `low` to `high`, from `node` back along what each node waited for longest.
 
-    A full queue gets the time it held a message longer than anything else did; the walk goes on with what else did.
+    A full queue gets the time it delayed a message longer than anything else did; the walk continues along the latter.
     """
     start, finish, ready, cause = times
     offsets, kinds = graph
@@ -192,7 +192,7 @@ def _walk(low, high, node, home, at_an_end, times, graph, owners, idle):  # type
 
 @part
 def _of_node(node, home, at_an_end, engine, program):  # type: ignore[no-untyped-def]
-    """The cause that time spent in `node` counts for."""
+    """The cause to which time spent in `node` is attributed."""
     if node >= len(engine):
         return _COMMUNICATION
     where = engine[node]

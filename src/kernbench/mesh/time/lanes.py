@@ -1,4 +1,4 @@
-"""What a node of a timed graph is to a person: its lane, its command, and the kind of work it does."""
+"""Names of the nodes of a timed graph in reports: lane, command, and category of work."""
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def commands_of(lowered: Lowered, nodes: Ints) -> Ints:
 
 
 def works_of(lowered: Lowered, nodes: Ints) -> Ints:
-    """What each node is at, as an index into WORKS."""
+    """The category of each node, as an index into WORKS."""
     engine = np.full(len(nodes), OUT)
     own = nodes < lowered.commands
     engine[own] = lowered.engine[nodes[own]]

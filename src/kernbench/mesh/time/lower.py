@@ -1,10 +1,10 @@
-"""From a mesh recording to a graph: what each command waits for.
+"""From a mesh recording to a graph of dependences.
 
-A command waits for its dispatch (commands are dispatched in order, each costs the same; a blocking command holds the
-CPU until it is done), for the command before it on its engine, for its operands, for readers of the scratch space it
-overwrites, and, when it loads or stores, for transfers before it with a byte in common that one of the two writes. A
-message goes in slot-sized pieces: each waits for the piece before it on the link and for a free slot, arrives a latency
-later, and is taken when a receive is posted for it.
+A command waits for its dispatch (commands are dispatched in order, each at the same cost; a blocking command holds the
+CPU until it is done), for the previous command of its engine, for its operands, for readers of the scratch space it
+overwrites, and, if it loads or stores, for earlier transfers that share a byte if one of the two writes it. A
+message is sent in slot-sized pieces: each waits for the piece before it on the link and for a free slot, arrives a
+latency later, and is taken when a receive is posted for it.
 
 Nodes: one for each command, one for each program's start, and two for each piece (pushed, taken).
 """
@@ -41,16 +41,16 @@ HOLDS, SENDS, RECEIVES = (
     np.array([name in names for name in OPERATIONS])
     for names in (BLOCKING, ("send", "send_async"), ("recv", "recv_async"))
 )
-# edges from a command that are expected, and that there is room for at least
+# expected edges from each command, and the least capacity
 EDGES_EACH, MANY_EDGES = 4, 1 << 12
-# commands from which on a recording is worth several threads
+# commands from which several threads are worth their cost
 LONG = 20_000
 _ENGINE = {"cpu": CPU, "gemm": GEMM, "math": MATH, "dma": FIRST_DMA, "ipcq": CPU}
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Slot-sized pieces of messages: the link each is on, its bytes, and the command that sends and takes it."""
+    """Slot-sized pieces of messages: link, bytes, and the commands that send and take each."""
 
     link: Small
     nbytes: Ints
@@ -62,7 +62,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A recording as a graph, with what is needed to give its nodes durations; `engine` is each command's engine.
+    """A recording as a graph, with the data from which durations are computed; `engine` is each command's engine.
 
     A machine with other channels or queues (`depth` slots of `slot` bytes) has another graph.
     """
@@ -78,19 +78,19 @@ class Lowered:
     _known: dict[str, tuple[object, Any]] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: str, given: object, make: Callable[[], Known]) -> Known:
-        """What `make` gives: worked out again only when `given` is not what it was the last time.
+        """The result of `make`, computed again only if `given` differs from the last time.
 
-        A sweep times one graph thousands of times, and most of what is worked out depends on few keys of the machine.
+        A sweep times one graph thousands of times, and most intermediate results depend on few keys of the machine.
         """
         kept = self._known.get(name)
         if kept is None or kept[0] != given:
-            # another thread may put something else there: what was made here is given
+            # another thread may replace the entry: return the one made here
             kept = self._known[name] = given, make()
         known: Known = kept[1]
         return known
 
     def count_timing(self) -> int:
-        """One more timing: how many there are now."""
+        """Count a timing; returns how many there were."""
         count: int = self._known.get("timings", (None, 0))[1] + 1
         self._known["timings"] = None, count
         return count
@@ -129,7 +129,7 @@ def _graph(
     recording: Recording, columns: Columns, channels: int, where: tuple[Small, Small], pieces: Pieces, depth: int
 ) -> Graph:
     """The edges from commands, program by program, those from programs' starts, and those from pieces. Programs of long
-    recordings are looked at by several threads, and what they found is put together in order.
+    recordings are processed by several threads, and the results concatenated in order.
     """
     programs, commands = len(recording.streams), len(columns.op)
     longest = int(np.diff(columns.first).max(initial=0))
@@ -156,7 +156,7 @@ def _graph(
 
 
 def _conflicts(recording: Recording, columns: Columns, channels: int) -> list[Conflicts]:
-    """Which transfers of each program touch common bytes; a single channel keeps their order anyway."""
+    """Transfers of each program that share bytes; a single channel keeps their order anyway."""
     lengths = np.diff(columns.first).tolist()
     if channels == 1:
         return [no_conflicts(length) for length in lengths]
@@ -197,7 +197,7 @@ def _program_edges(
 
 
 def awaited(op: Array, rows: Rows[CommandRow], y: Ints) -> Small:
-    """For each wait of a program the command it waits for, -1 elsewhere; both know the number of their request."""
+    """For each wait of a program the command it waits for, -1 elsewhere; both have the number of their request."""
     awaited = np.full(len(op), NONE, np.int32)
     asynchronous = np.flatnonzero((op == CODE["send_async"]) | (op == CODE["recv_async"]))
     waits = np.flatnonzero(op == CODE["wait"])
@@ -269,7 +269,7 @@ def _messages(recording: Recording, columns: Columns, program: int) -> tuple[Int
 def _on_side(
     messages: list[tuple[Ints, Array, Ints]], program: int | None, direction: str, verbs: NDArray[np.bool_]
 ) -> Ints:
-    """Those of a program, None for one that dispatched nothing, over the link on one side."""
+    """The messages of a program, None for one without commands, over the link on one side."""
     if program is None:
         return np.empty(0, np.int64)
     commands, op, toward = messages[program]

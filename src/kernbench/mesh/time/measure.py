@@ -1,4 +1,4 @@
-"""What a person gets of a timed run: the timeline, time by engine, achieved rates, floors and where the gap went."""
+"""The results of a timed run: the timeline, time by engine, achieved rates, floors and the causes of the gap."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -25,9 +25,9 @@ from kernbench.timing import graph as g
 from kernbench.timing.graph import Ints
 
 MOST_FOR_SENSITIVITY = 200_000
-# the engines of a PE, whose use stands in tables
+# the engines of a PE whose utilisation is shown in tables
 SHOWN = ("gemm", "math", "dma")
-# one more of each rate, to see what it would gain; latencies count as rates of their own
+# the keys of each rate that is varied for its sensitivity; latencies count as rates of their own
 SENSITIVE = {
     "clock": ("pe.clock", 1.1),
     "dispatch": ("pe.dispatch_cycles", None),
@@ -41,12 +41,12 @@ SENSITIVE = {
 
 
 def sensitivity(timing: Timing) -> dict[str, float]:
-    """By how much of the time each rate, made 10 % better, would shorten the run; dispatch: if it were free."""
+    """The fraction of the time that a 10 % increase of each rate would save; for dispatch: if it were free."""
     better: dict[str, Machine] = {}
     for name, (key, factor) in SENSITIVE.items():
         table, field = key.split(".")
         value = getattr(getattr(timing.machine, table), field)
-        # a machine may be at the end of what a key allows
+        # the increased value may exceed what a key allows
         with suppress(MachineError):
             better[name] = timing.machine.override({key: 0 if factor is None else round(value * factor, 6)})
     times: dict[str, int] = {}
@@ -54,16 +54,16 @@ def sensitivity(timing: Timing) -> dict[str, float]:
     def time_again(name: str) -> None:
         times[name] = timing.again(better[name]).total_ps
 
-    # each has times of its own
+    # each thread has times of its own
     is_long = timing.lowered.commands >= LONG
     together((partial(time_again, name) for name in better), None if is_long else 1)
     return {name: 1 - times[name] / timing.total_ps if timing.total_ps else 0.0 for name in better}
 
 
 def retime(run: Run, machine: Machine, drawn: bool = True) -> Run:
-    """A new Run: the same function, timed on `machine`. An unsafe run, or one known to be wrong, gets no time; nor does
-    one whose messages do not pair up, even if that is acknowledged. Without `drawn` it gets its time, floors and gap
-    only, as a point of a sweep does: what is drawn of millions of commands costs as much as timing them.
+    """A new Run with the same outputs, timed on `machine`. An unsafe run, or one known to be wrong, is not timed; nor
+    is one whose messages do not pair up, even if that is acknowledged. Without `drawn` only time, floors and gap are
+    computed, as for a point of a sweep: drawing millions of commands costs as much as timing them.
     """
     why = no_time(run, "nothing was recorded")
     if why:
@@ -78,7 +78,7 @@ def retime(run: Run, machine: Machine, drawn: bool = True) -> Run:
 
 
 def messages(timing: Timing) -> dict[str, Ints]:
-    """For each message the link it took, when its first byte left and its last, and when its receiver had it."""
+    """For each message its link, when its first byte left and its last, and when its receiver had it."""
     pieces, times = timing.lowered.pieces, timing.times
     order = np.argsort(pieces.send, kind="stable")
     first = np.flatnonzero(np.diff(pieces.send[order], prepend=-1))
@@ -125,7 +125,7 @@ def timeline(timing: Timing, path: CriticalPath | None = None) -> Timeline:
 
 
 def _waits(timing: Timing, shown: Ints, position: Ints) -> Waits:
-    """For each span that is shown the edge that its node waited for longest."""
+    """For each span shown, the edge that its node waited for longest."""
     graph = timing.lowered.graph
     edge = timing.times.cause[shown]
     source = np.searchsorted(graph.offsets, edge, side="right") - 1
@@ -134,7 +134,7 @@ def _waits(timing: Timing, shown: Ints, position: Ints) -> Waits:
 
 
 def issued(timing: Timing) -> Ints:
-    """When the CPU had dispatched each command: so many dispatches after the last command that held it."""
+    """When the CPU had dispatched each command, counted from the last command that held it."""
     lowered, columns = timing.lowered, timing.lowered.columns
     index = np.arange(lowered.commands)
     first = columns.first[columns.program]
@@ -146,7 +146,7 @@ def issued(timing: Timing) -> Ints:
 
 
 def measure(timing: Timing, path: CriticalPath | None = None) -> dict[str, object]:
-    """Everything there is to know of a timed run: its summary, achieved rates, critical path and sensitivity."""
+    """All results of a timed run: its summary, achieved rates, critical path and sensitivity."""
     work, busy = count_work(timing.lowered, timing.machine), _busy(timing)
     small = timing.lowered.commands <= MOST_FOR_SENSITIVITY
     return {
@@ -158,7 +158,7 @@ def measure(timing: Timing, path: CriticalPath | None = None) -> dict[str, objec
 
 
 def summary(timing: Timing) -> Data:
-    """What every point of a sweep records: time, utilisation by engine, work floors and the gap to the binding one."""
+    """The record of a point of a sweep: time, utilisation by engine, work floors and the gap to the binding one."""
     return _summary(timing, count_work(timing.lowered, timing.machine), _busy(timing))
 
 

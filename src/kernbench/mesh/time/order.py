@@ -1,7 +1,8 @@
-"""What orders the commands of one program: dispatch, engines, operands, waits, scratch space, memory. Compiled.
+"""The dependences among the commands of one program: dispatch, engines, operands, waits, scratch space, memory.
+Compiled.
 
-Edges lead from commands of the program, counted from 0, and from its start, which counts as one more; to nodes of the
-graph.
+Edges lead from commands of the program, counted from 0, and from its start, which has the number after the last; to
+nodes of the graph.
 """
 
 from typing import Any, NamedTuple
@@ -13,19 +14,19 @@ from kernbench.common.compiled import inlined, part
 from kernbench.common.deferred import deferred
 from kernbench.timing.graph import Edges, Ints, put
 
-# kinds of edges, as `graph` numbers them
+# kinds of edges, as in `graph`
 _DISPATCH, _ENGINE, _OPERAND, _MESSAGE, _SPACE, _MEMORY = 0, 1, 2, 3, 7, 8
 FIRST_VIEW = -2
-# room at first for ranges of scratch
+# initial capacity for ranges of scratch
 _RANGES = 256
-# where ranges were put that begin at an address: a table with an entry for each of so many blocks of memory
+# hash table from the block of an address to the range that begins there
 _HINTS, _BLOCK_BITS = 1 << 16, 6
 
 Column = NDArray[Any]
 
 
 class Program(NamedTuple):
-    """Numbers of one program: engines, and a code."""
+    """Constants of one program: engines, and an operation code."""
 
     engines: int
     first_dma: int
@@ -43,7 +44,7 @@ class Commands(NamedTuple):
 
 
 class Views(NamedTuple):
-    """Columns of the views: type, the command that made what is looked at, address."""
+    """Columns of the views: type, the command that made the viewed value, address."""
 
     type: Column
     producer: Column
@@ -51,7 +52,7 @@ class Views(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Of each command whether it holds the CPU, and the command it waits for (-1: none)."""
+    """For each command whether it holds the CPU, and the command it waits for (-1: none)."""
 
     blocking: Column
     awaited: Column
@@ -59,7 +60,7 @@ class Waits(NamedTuple):
 
 class _Scratch(NamedTuple):
     """Ranges of scratch memory in use: first byte, one past the last, the last command of each engine that used it;
-    and by address the range that was put there last, which may be gone.
+    and by address the last range inserted there, which may have been removed.
     """
 
     low: Ints
@@ -70,7 +71,7 @@ class _Scratch(NamedTuple):
 
 class _Memory(NamedTuple):
     """By tile of memory its last store and its last load on each channel; what each channel has waited for of each
-    other; and what the command at hand must wait for, by channel.
+    other; and what the current command must wait for, by channel.
     """
 
     last_store: Ints
@@ -89,10 +90,10 @@ def write_edges(
     conflicts: tuple[Column, ...],
     edges: Edges,
 ) -> Edges:
-    """`edges` with those into the commands of one program, in the order of the commands.
+    """Add the edges into the commands of one program to `edges`, in the order of the commands.
 
-    `nbytes` are the sizes of the types, `conflicts` the arrays of `Conflicts`. `_write` has no more room for ranges and
-    edges than it is given, and stops where that is used up.
+    `nbytes` are the sizes of the types, `conflicts` the arrays of `Conflicts`. `_write` has a fixed capacity for ranges
+    and edges, and returns when that is used up.
     """
     # where it stopped: command, node that dispatches, commands dispatched since then, ranges in use
     state = np.array([0, len(commands.op), 0, 0], np.int64)
@@ -119,7 +120,7 @@ def _no_memory(tiles: int, channels: int) -> _Memory:
 
 
 def _grown(values: Ints) -> Ints:
-    """The same with twice the room."""
+    """The same with twice the capacity."""
     return np.concatenate([values, np.empty_like(values)])
 
 
@@ -137,7 +138,7 @@ def _clear(rows, target):  # type: ignore[no-untyped-def]
 
 @part
 def _follow(tile, is_store, engine, first_dma, memory):  # type: ignore[no-untyped-def]
-    """Who touched the bytes of `tile` last, as far as a load or store of it must wait: into `latest`, by channel."""
+    """Collect the last accesses to `tile` that a load or store of it must wait for in `latest`, by channel."""
     latest = memory.latest
     stored = memory.last_store[tile]
     if stored >= 0:
@@ -150,9 +151,9 @@ def _follow(tile, is_store, engine, first_dma, memory):  # type: ignore[no-untyp
 
 @part
 def _touch(c, is_store, channel, conflicts, engine, first_dma, memory):  # type: ignore[no-untyped-def]
-    """Command c, on `channel`, loads or stores its tile: find whom it waits for, and remember it.
+    """Command c, on `channel`, loads or stores its tile: determine what it waits for, and record the access.
 
-    A store makes all earlier accesses to its own tile superfluous: whoever conflicts with them conflicts with it. Of
+    A store makes all earlier accesses to its own tile superfluous: whatever conflicts with them conflicts with it. Of
     each other channel the latest is enough, because a channel keeps its order; what this one has waited for before
     (`reached`) is done.
     """
@@ -177,7 +178,7 @@ def _touch(c, is_store, channel, conflicts, engine, first_dma, memory):  # type:
 
 @part
 def _range_at(start, stop, scratch, ranges):  # type: ignore[no-untyped-def]
-    """The range that is exactly this one, and so the only one that overlaps it; -1 where that is not known."""
+    """The range with exactly these bounds, and so the only one that overlaps it; -1 if there is no such entry."""
     r = scratch.hints[(start >> _BLOCK_BITS) & (_HINTS - 1)]
     return r if r < ranges and scratch.low[r] == start and scratch.high[r] == stop else -1
 
@@ -196,14 +197,14 @@ def _note_read(c, where, start, stop, scratch, ranges):  # type: ignore[no-untyp
 
 @inlined
 def _read(c, number, where, target, commands, views, nbytes, scratch, ranges, edges):  # type: ignore[no-untyped-def]
-    """One operand of command c: an edge from who made it, and the scratch it is read from."""
+    """One operand of command c: an edge from its producer, and the scratch bytes it is read from."""
     if number <= FIRST_VIEW:
         view = FIRST_VIEW - number
         producer, read_type, start = np.int64(views.producer[view]), views.type[view], views.addr[view]
     else:
         producer, read_type, start = np.int64(number), commands.type[number], commands.addr[number]
     if producer >= 0:
-        # a view reads the value behind it: its own address and size say little where it is strided
+        # a view reads the viewed value: a strided view's own address and size do not bound it
         read_type, start = commands.type[producer], commands.addr[producer]
         # an engine keeps the order of its commands; the CPU (0) waits for none
         if commands.engine[producer] != where or where == 0:
@@ -213,7 +214,7 @@ def _read(c, number, where, target, commands, views, nbytes, scratch, ranges, ed
 
 @part
 def _put_after_users(c, r, where, target, users, edges):  # type: ignore[no-untyped-def]
-    """Edges from all who used a range last, on other engines than the one that overwrites it."""
+    """Edges from the last users of a range on other engines than the one that overwrites it."""
     for k in range(users.shape[1]):
         user = users[r, k]
         if user >= 0 and user != c and not (k == where and k > 0):
@@ -222,9 +223,9 @@ def _put_after_users(c, r, where, target, users, edges):  # type: ignore[no-unty
 
 @part
 def _remove(r, start, stop, scratch, ranges):  # type: ignore[no-untyped-def]
-    """Take the bytes from start to stop out of range r; gives the range to go on with and how many there are.
+    """Remove the bytes from start to stop from range r; returns the next range to visit and their number.
 
-    What sticks out on either side stays in use; if nothing does, the last range takes the number r.
+    The rest on either side stays in use; if there is none, the last range is moved to index r.
     """
     low, high, users = scratch.low, scratch.high, scratch.users
     if low[r] < start:
@@ -246,7 +247,7 @@ def _remove(r, start, stop, scratch, ranges):  # type: ignore[no-untyped-def]
 
 @inlined
 def _overwrite(c, where, start, stop, target, scratch, ranges, edges):  # type: ignore[no-untyped-def]
-    """The result of command c takes these bytes: their last users on other engines must be done. Gives the ranges."""
+    """The result of command c takes these bytes: their last users on other engines must be done. Returns the ranges."""
     low, high = scratch.low, scratch.high
     known = _range_at(start, stop, scratch, ranges)
     r = max(known, 0)
@@ -267,7 +268,7 @@ def _overwrite(c, where, start, stop, target, scratch, ranges, edges):  # type: 
 
 @deferred(lambda program, commands, *_: 10 * len(commands.op))
 def _write(program, commands, operands, views, waits, nbytes, conflicts, edges, state, previous, scratch, memory):  # type: ignore[no-untyped-def]
-    """Write edges from the command on where it stopped, until there is no room; gives the command it came to.
+    """Write edges from the command on where it stopped, until the capacity is used; returns the next command.
 
     `operands` are columns of commands (0 and up) or views (-2 and down), `previous` the last command on each engine.
     """
@@ -275,8 +276,8 @@ def _write(program, commands, operands, views, waits, nbytes, conflicts, edges, 
     tiles = conflicts[0]
     first, head, since, ranges = state
     for c in range(first, len(commands.op)):
-        # a command may need room for its range and for the rest of one it splits; its edges come from its dispatch, its
-        # engine, what it waits for, three operands, other channels, and all who used a range
+        # a command may need entries for its range and for the rest of one it splits; its edges come from its dispatch,
+        # its engine, what it waits for, three operands, other channels, and all who used a range
         most = 6 + (engines - first_dma) + ranges * engines
         if ranges + 2 > len(scratch.low) or edges.filled[0] + most > len(edges.sources):
             state[0], state[1], state[2], state[3] = c, head, since, ranges
@@ -293,7 +294,7 @@ def _write(program, commands, operands, views, waits, nbytes, conflicts, edges, 
         for column in operands:
             if column[c] <= FIRST_VIEW or column[c] >= 0:
                 _read(c, column[c], where, target, commands, views, nbytes, scratch, ranges, edges)
-        # loads and stores of common bytes keep their order
+        # loads and stores that share bytes keep their order
         if tiles[c] >= 0:
             is_store = commands.op[c] == program.store
             _touch(c, is_store, where - first_dma, conflicts, commands.engine, first_dma, memory)

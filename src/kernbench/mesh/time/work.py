@@ -1,7 +1,7 @@
-"""The work in a recording: how much of each kind there is, what it takes at the machine's peak, and what was achieved.
+"""The work in a recording: the amount of each kind, its time at the machine's peak, and the achieved rates.
 
-Work is counted once for each case (an operation on given types), times how often the case occurs. Times at peak are
-exact fractions of a picosecond, so that what is derived from them adds up.
+Work is counted once for each case (an operation on given types), times its number of occurrences. Times at peak are
+exact fractions of a picosecond, so that derived values add up.
 """
 
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def _counted(lowered: Lowered, machine: Machine) -> Work:
 
 
 def _product(lowered: Lowered, machine: Machine, i: int) -> tuple[int, Fraction, int]:
-    """MACs of command i, its cycles with every cell at work, and the cycles its tiles fill and drain."""
+    """MACs of command i, its cycles at full utilisation, and the cycles its tiles fill and drain."""
     a, b = (lowered.recording.tables.types[t] for t in lowered.columns.operand_type[i, :2])
     *batch, m, _ = a[0]
     n = b[0][-1]
@@ -78,7 +78,7 @@ def _product(lowered: Lowered, machine: Machine, i: int) -> tuple[int, Fraction,
 
 
 def _elements(lowered: Lowered, cost: str, i: int) -> int:
-    """What command i works through: its input where it reduces, else its result."""
+    """The elements that command i processes: of its input if it reduces, else of its result."""
     types, operand = lowered.recording.tables.types, lowered.columns.operand_type[i, 0]
     kind = operand if cost == "reduce" and operand >= 0 else lowered.columns.type[i]
     return prod(types[kind][0])
@@ -103,7 +103,8 @@ def link_times(timing: Timing) -> Ints:
 
 
 def work_floors(timing: Timing, work: Work) -> dict[str, int]:
-    """No schedule of these commands is faster: each engine's work spread evenly over the PEs, and each cube's bytes.
+    """Lower bounds for any schedule of these commands: each engine's work spread evenly over the PEs, and each cube's
+    bytes.
 
     The GEMM floor counts MACs at the array's peak, without filling and draining; exp counts only the exponentials.
     """
@@ -117,10 +118,10 @@ def work_floors(timing: Timing, work: Work) -> dict[str, int]:
 
 
 def achieved_rates(timing: Timing, work: Work, math_ps: int) -> dict[str, dict[str, float]]:
-    """Amount, achieved rate and peak of each kind of work that there was, per second.
+    """Amount, achieved rate and peak of each kind of work that occurred, per second.
 
     Peaks are those of the PEs and cubes that have a program and of the links that were used; of GEMM and MATH, for the
-    mix of operand types and operations that was asked for. `math_ps` is how long the MATH engines were busy.
+    actual mix of operand types and operations. `math_ps` is how long the MATH engines were busy.
     """
     lowered, machine, total = timing.lowered, timing.machine, timing.total_ps
     programs = len(lowered.recording.streams)
