@@ -1,4 +1,4 @@
-"""Attention the slow, obvious way: scores, mask, softmax with the maximum subtracted, weighted sum, all in float64."""
+"""Attention the direct way: scores, mask, softmax with the maximum subtracted, weighted sum, all in float64."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -28,14 +28,14 @@ def attention(
 ) -> Reference:
     """softmax(scale q k^T) v for q [..., S_q, h_q, d], k [..., S_kv, h_kv, d] and v [..., S_kv, h_kv, d_v].
 
-    The batch axes in front agree; query head i uses key head i // (h_q // h_kv). Elements of any type count exactly.
+    The leading batch axes agree; query head i uses key head i // (h_q // h_kv). Elements of any type are used exactly.
 
     - `scale`: 1 / sqrt(d) by default
     - `key_lengths`: how many keys of each sequence are real, an int or an array over the batch axes; all by default
     - `causal`: query i sees the keys at positions up to `query_offset` + i. The offset is an int or an array over the
       batch axes; by default key length - S_q, so that the last query sees every key. Without `causal` it is not used
 
-    Rows that see no key give zeros. What a key or value holds that a row does not see has no influence on that row.
+    Rows that see no key give zeros. Keys and values that a row does not see have no influence on it, even if NaN.
     """
     problem = make_problem(q, k, v, causal=causal, scale=scale, key_lengths=key_lengths, query_offset=query_offset)
     arrays: dict[str, Any] = {name: np.zeros(problem.output_shape) for name in _FULL}

@@ -1,4 +1,4 @@
-"""The verdict on one output: right or wrong against its reference, how far off, where, on which rank and why."""
+"""The verdict on one output: right or wrong against its reference, by how much, where, on which rank and why."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ from kernbench.golden.shards import Bounds, Shards, make_shards
 from kernbench.result.comparison import Comparison, ErrorMap, RankError
 
 _INTEGERS = frozenset(row.numpy for row in DTYPES.values() if row.kind == "int")
-# from here on float64 does not hold every integer
+# from here on float64 does not represent every integer
 _EXACT = 2.0**53
 
 
@@ -35,21 +35,21 @@ def compare(
     rank_bounds: Bounds | None = None,
     allowed: tuple[float, float] | None = None,
 ) -> Comparison:
-    """Compare what a kernel computed with a `Reference`, or with an array of which only the values are known; or with
-    what `limits_ahead` gave of either.
+    """Compare a kernel's output with a `Reference`, or with an array of which only the values are known; or with
+    the result of `limits_ahead` for either.
 
     - `dtype`: the output's element type; that of `actual` by default, f32 if `actual` is float64
     - `compute_dtype`: the type the kernel rounds the operands of its products to; `dtype` by default. A kernel with an
       f32 output that rounds P to f16 needs `compute_dtype="f16"`
     - `reduction`: for an array, the number of terms behind each element; 1 by default
-    - `rank_axis` with `ranks` (equal shares, the last ragged) or `rank_bounds` (ranges): who owns which part
+    - `rank_axis` with `ranks` (equal shares, the last ragged) or `rank_bounds` (ranges): the part of each rank
     - `allowed`: (relative, absolute), a tolerance of the caller's own instead of the derived one; then each element is
       judged by it alone
 
     An element is right if it is within the tolerance that `golden.tolerance` derives. The output, and each rank's part,
-    must also have a relative L2 error below 0.5, but for what rounding alone does to it, so that no output of zeros, of
-    a constant or of unrelated numbers passes; if a part has not, and no element of it is out of tolerance, all count as
-    wrong. NaN and inf are wrong. A wrong shape is a failed comparison. A reference that is not finite, or beyond the
+    must also have a relative L2 error below 0.5, apart from what rounding alone causes, so that outputs of zeros, of
+    a constant or of unrelated numbers fail; if a part exceeds it, and no element of it is out of tolerance, all count
+    as wrong. NaN and inf are wrong. A wrong shape is a failed comparison. A reference that is not finite, or beyond the
     range of `dtype`, is a `MisuseError`.
     """
     array = read(name, actual)
@@ -77,8 +77,8 @@ def limits_ahead(
     ranks: int | None,
     allowed: tuple[float, float] | None,
 ) -> Limits:
-    """What `compare` with these arguments will ask of the limits of an output of such a type, worked out before there
-    is one; of one of another type it will work them out anew.
+    """Compute the limits that `compare` with these arguments will need for an output of this type, before there is
+    an output; for one of another type `compare` computes them again.
     """
     output = DTYPES[dtype_name(dtype)]
     compute = output if compute_dtype is None else DTYPES[dtype_name(compute_dtype)]
@@ -86,7 +86,7 @@ def limits_ahead(
     limits = Limits(known, output, compute, allowed)
     shards = make_shards(known.shape, rank_axis, ranks, None)
     parts = [shards.part(rank) for rank in range(len(shards.bounds))] if shards else []
-    # of the whole first: what is known of its elements is there when the parts ask
+    # the whole array first: its elementwise limits are reused for the parts
     limits.work_out(EVERYTHING)
     in_threads(limits.work_out, parts)
     return limits
@@ -95,7 +95,7 @@ def limits_ahead(
 def _output_type(name: str, array: Array) -> DType:
     kind = array.dtype.kind
     if kind in "iu" and array.dtype not in _INTEGERS:
-        # only PTX kernels write them
+        # only PTX kernels write these types
         return DType(f"{kind}{8 * array.dtype.itemsize}", array.dtype, "int", 0, ())
     element = element_name(name, array)
     return DTYPES["f32" if element == "f64" else element]
@@ -129,7 +129,7 @@ def _check_range(name: str, limits: Limits) -> None:
 
 
 def _verdict(name: str, measured: Measurement, shards: Shards | None) -> Comparison:
-    # of the whole first: what is known of its elements is there when the parts ask
+    # the whole array first: its elementwise results are reused for the parts
     worst, wrong = measured.worst(), measured.wrong()
     owner = shards.locate(worst) if shards and worst else None
     parts = _rank_errors(measured, shards)
@@ -177,7 +177,7 @@ def _rank_errors(measured: Measurement, shards: Shards | None) -> tuple[RankErro
 
 
 def _misshapen(name: str, output: DType, found: tuple[int, ...], reference: Reference) -> Comparison:
-    """Nothing can be measured: every error is unbounded and every element wrong."""
+    """Nothing can be measured: every error is infinite and every element wrong."""
     return Comparison(
         name=name,
         dtype=output.name,

@@ -1,4 +1,4 @@
-"""Why an output is wrong, in a sentence, and what the pattern of its errors says for certain."""
+"""Explains in a sentence why an output is wrong, and the pattern of its errors if it is recognised."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,9 +16,9 @@ from kernbench.result.finding import rank_ranges
 
 # shorter rows are multiples of one another by chance
 _SHORTEST_ROW = 4
-# a factor closer to 1 is rounding
+# a factor closer to 1 may be rounding
 _SMALLEST_DEPARTURE = 1e-3
-# what kernels round to on the way, the finest first
+# narrow types that kernels round intermediates to, the most precise first
 _NARROW = ("f16", "bf16")
 
 
@@ -29,7 +29,7 @@ def explain(name: str, measured: Measurement, shards: Shards | None) -> str:
 
 
 def misshapen(name: str, found: tuple[int, ...], expected: tuple[int, ...]) -> str:
-    """Why the output `name` failed whose shape is wrong."""
+    """Why the output `name`, whose shape is wrong, failed."""
     hint = "; the number of elements agrees: reshape it first" if prod(found) == prod(expected) else ""
     return f"{name} has shape {found}, expected {expected}{hint}"
 
@@ -94,8 +94,8 @@ def _which_ranks(measured: Measurement, shards: Shards | None) -> str:
 
 
 def _pattern(measured: Measurement) -> str:
-    """The first pattern the errors follow; empty if there is none."""
-    # numbers that are not finite, or squares that are not, fit no pattern
+    """The first pattern that the errors follow; empty if there is none."""
+    # values that are not finite, or whose squares are not, fit no pattern
     with np.errstate(over="ignore", invalid="ignore"):
         return next(filter(None, (find(measured) for find in _PATTERNS)), "")
 
@@ -153,7 +153,7 @@ def _factor_for_each_row(measured: Measurement) -> str:
 
 
 def _rounded_on_the_way(measured: Measurement) -> str:
-    """Errors as of operands in a narrower type, which a kernel may round to on purpose."""
+    """Errors as large as those of operands in a narrower type, which a kernel may use on purpose."""
     if measured.compute.kind != "float":
         return ""
     for name in _NARROW:

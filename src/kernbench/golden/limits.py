@@ -1,5 +1,5 @@
-"""What rounding may do to an output: to each element, and to whole parts. It depends on nothing of the output but its
-type, so that it can be worked out while there is none yet.
+"""Limits of the errors that rounding may cause in an output, for each element and for whole parts. They depend on the
+output's type only, so that they can be computed before there is an output.
 """
 
 import math
@@ -16,10 +16,10 @@ from kernbench.golden.basis.reference import Float64, Reference, arrays_of, with
 from kernbench.golden.shards import Selection
 from kernbench.golden.tolerance import elementwise, noise, score_error, tiny, unit
 
-# zeros have 1, unrelated numbers more; correct kernels have about 0.003 in bf16 and 0.04 in f8e4m3
+# an output of zeros has 1, unrelated numbers more; correct kernels have about 0.003 in bf16 and 0.04 in f8e4m3
 LARGEST_RELATIVE_L2 = 0.5
-# of attention, whose rounding is understood: at most this part of the signal or so many roundings of one sign, and so
-# many times the averaged noise; structured inputs round alike, so all are generous
+# for attention, whose rounding is modelled: at most this fraction of the signal or so many roundings of one sign, and
+# so many times the averaged noise; structured inputs round alike, so all are generous
 RELATIVE_L2 = 0.1
 SYSTEMATIC = 8.0
 AVERAGED = 32.0
@@ -27,7 +27,7 @@ EVERYTHING: Selection = ()
 
 
 class Norms:
-    """Norms of parts of an array, each worked out once."""
+    """Norms of parts of an array, each computed once."""
 
     def __init__(self, array: Float64):
         self._array = array
@@ -43,8 +43,8 @@ class Norms:
 
 @dataclass(frozen=True)
 class Limits:
-    """What is allowed of an output of a type that is computed with a type; `allowed`, (relative, absolute), is a
-    tolerance that somebody chose.
+    """The allowed errors of an output of type `output` computed in type `compute`; `allowed`, (relative, absolute), is
+    a tolerance chosen by the user.
     """
 
     reference: Reference
@@ -54,7 +54,7 @@ class Limits:
 
     @cached_property
     def beyond(self) -> Float64:
-        """What of the reference the type of the output does not hold."""
+        """Values of the reference beyond the range of the output's type."""
         expected = self.reference.expected
         found: Float64 = expected[in_blocks(lambda known: ~_in_range(known, self.output), (expected,), np.bool_)]
         return found
@@ -81,15 +81,15 @@ class Limits:
         return Norms(self._of_elements(lambda known: score_error(known, self.compute)))
 
     def _of_elements(self, compute: Callable[[Reference], Float64]) -> Float64:
-        """What is worked out of each element of the reference and its row."""
+        """Applies a function to the reference in blocks of rows."""
         return in_blocks(lambda *arrays: compute(with_arrays(self.reference, arrays)), arrays_of(self.reference))
 
     def signal(self, part: Selection = EVERYTHING) -> float:
-        """The norm of what is expected."""
+        """The norm of the expected values."""
         return self._signals.of(part)
 
     def work_out(self, part: Selection) -> None:
-        """All that will be asked of the elements, and of a part of them."""
+        """Compute everything that will be needed for the elements, and for a part of them."""
         _ = self.beyond, self.tolerance, self.signal(part)
         if self.allowed is None:
             self.largest_error(part)
@@ -98,20 +98,20 @@ class Limits:
         """The largest norm of the errors of `part` that rounding explains."""
         most = self.coarse_limit(part)
         if not self.reference.head_size or self.output.kind != "float":
-            # nothing is known of how the elements came about
+            # nothing is known about how the elements were computed
             return most
         relative = max(RELATIVE_L2, SYSTEMATIC * (unit(self.output) + unit(self.compute)))
         explained = relative * self.signal(part) + AVERAGED * self._rounding(part)
         return min(most, explained + self._score_errors.of(part)) if relative < LARGEST_RELATIVE_L2 else most
 
     def coarse_limit(self, part: Selection) -> float:
-        """The largest norm of errors of `part`, whatever is known of them."""
+        """The largest norm of errors of `part`, whatever is known about them."""
         return LARGEST_RELATIVE_L2 * self.signal(part) + self._rounding(part)
 
     def _rounding(self, part: Selection) -> float:
-        """What rounding typically adds up to over a part."""
+        """The norm that rounding errors of a part typically add up to."""
         root = math.sqrt(max(1, self.reference.expected[part].size))
-        # the fewer elements, the less their errors average out: five times the typical error of one is no surprise
+        # the fewer elements, the less their errors average out: for one element five times the typical error is allowed
         return (1.0 + 4.0 / root) * self._noise.of(part) + root * tiny(self.output)
 
 
@@ -126,7 +126,7 @@ def _in_range(expected: Float64, output: DType) -> NDArray[np.bool_]:
 
 
 def norm(values: ArrayLike) -> float:
-    """The root of the sum of squares, which are added in the order of memory."""
+    """The root of the sum of squares, which are added in memory order."""
     array = np.asarray(values)
     with np.errstate(over="ignore"):
         return float(np.sqrt(in_blocks(_squares, (array,), array.dtype.type).sum()))

@@ -17,7 +17,7 @@ from kernbench.golden.tolerance import spacing
 
 @dataclass(frozen=True)
 class Measurement:
-    """An output beside its reference: `actual` and `error` in float64; an element that is not finite is off by inf."""
+    """An output with its reference: `actual` and `error` in float64; an element that is not finite has error inf."""
 
     actual: Float64
     error: Float64
@@ -25,7 +25,7 @@ class Measurement:
 
     @property
     def reference(self) -> Reference:
-        """What it is compared with."""
+        """The reference it is compared with."""
         return self.limits.reference
 
     @property
@@ -40,7 +40,7 @@ class Measurement:
 
     @property
     def expected(self) -> Float64:
-        """What the elements should be."""
+        """The expected values."""
         return self.reference.expected
 
     @property
@@ -72,23 +72,25 @@ class Measurement:
         return tuple(int(i) + start for i, start in zip(index, starts, strict=True))
 
     def wrong(self, part: Selection = EVERYTHING) -> int:
-        """How many elements of `part` are wrong: those out of tolerance; if none is, all where the whole is noise."""
+        """How many elements of `part` are wrong: those out of tolerance; if there are none, all if the whole is
+        noise.
+        """
         beyond = int(self.out_of_tolerance[part].sum())
         return self.error[part].size if not beyond and self.is_noise(part) else beyond
 
     def is_noise(self, part: Selection = EVERYTHING) -> bool:
-        """Whether the error of `part` as a whole is more than rounding explains; never where somebody chose the
-        tolerance of the elements, who did not ask for more.
+        """Whether the error of `part` as a whole is more than rounding explains; always False with a tolerance chosen
+        by the user, which is all that is required then.
 
-        Each element may be off by a wide tolerance where rows are long; but then errors of either sign cancel, and
-        those of a whole part stay small against it. Zeros, a constant, a few missing percent of the keys or a wrong
-        factor do not. Elements that are out of tolerance are wrong by themselves; unless they are the most of the part,
-        they say nothing about the rest.
+        In long rows the tolerance of each element is wide; but then errors of either sign cancel, and the norm of
+        a whole part stays small against it. Zeros, a constant, a few missing percent of the keys or a wrong
+        factor do not. Elements out of tolerance are counted by themselves; unless they are most of the part,
+        the rest is judged without them.
         """
         if self.limits.allowed is not None or not self.limits.signal(part) > 0.0:
             return False
         error, beyond = self.error[part], self.out_of_tolerance[part]
-        # where all elements are within their tolerance, all are quiet, and finite
+        # if all elements are within tolerance, all are finite
         is_quiet = not beyond.any()
         quiet = self._norms.of(part) if is_quiet else norm(error[~beyond])
         finite = quiet if is_quiet else norm(error[np.isfinite(error)])
@@ -112,14 +114,14 @@ class Measurement:
 
 
 def measure(actual: Array, limits: Limits) -> Measurement:
-    """`actual` of the reference's shape, measured against what is allowed."""
+    """The errors of `actual`, which has the reference's shape, against the limits."""
     values = in_blocks(to_float64, (actual,))
     error = in_blocks(_error, (values, limits.reference.expected))
     return Measurement(values, error, limits)
 
 
 def _error(values: Float64, expected: Float64) -> Float64:
-    """How far values are off; infinitely where they are not finite."""
+    """Distance of values from the expected ones; infinite if they are not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(values - expected)
     return np.where(np.isfinite(values), error, np.inf)

@@ -1,4 +1,4 @@
-"""Attention in parts: the unnormalised (m, l, o) of a range of keys, their merge in any order, the division at the end.
+"""Attention in parts: the unnormalised (m, l, o) of a range of keys, merging in any order, and the final division.
 
 For each row, m is the maximum of the scores, l = sum exp(s - m), and o = sum exp(s - m) v. A row that sees no key of
 the range has m = -inf, l = 0, o = 0, and changes nothing it is merged with.
@@ -37,7 +37,8 @@ def partial(
     key_lengths: Lengths = None,
     query_offset: Lengths = None,
 ) -> Partial:
-    """What the keys at positions `start` to `stop` (by default all) contribute to `attention` of the same arguments.
+    """The contribution of the keys at positions `start` to `stop` (by default all) to `attention` of the same
+    arguments.
 
     q, k and v are those of the whole problem, so that positions, lengths and the causal mask keep their meaning.
     """
@@ -59,7 +60,7 @@ def partial(
 
 
 def merge(partials: Iterable[tuple[Array, Array, Array]]) -> Partial:
-    """The (m, l, o) of all `partials` together, in the precision of their arrays (float64 from `partial`)."""
+    """The (m, l, o) of all `partials` merged, in the precision of their arrays (float64 from `partial`)."""
     parts = [Partial(*part) for part in partials]
     if not parts:
         raise MisuseError("merge needs at least one partial (m, l, o)")

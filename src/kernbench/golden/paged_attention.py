@@ -1,4 +1,6 @@
-"""Paged attention in float64: pages of each sequence gathered, then attention; with or without P rounded to bf16."""
+"""Paged attention in float64: the pages of each sequence gathered, then attention; with or without P rounded to
+bf16.
+"""
 
 from itertools import pairwise
 
@@ -23,7 +25,7 @@ def paged_attention(
     """softmax(scale q k^T) v of one query token for each sequence, exact; shape [B, 1, H, D].
 
     query [B, H, D]; caches [blocks, block_size, kv_heads, D]; block_table [B, max_blocks]; context_lens [B]. Context
-    length 0 gives zeros. Entries of the table past the context are not looked at.
+    length 0 gives zeros. Entries of the table past the context are not read.
     """
     q, lengths = read("query", query), read("context_lens", context_lens)
     keys, values = (gather_pages(name, c, block_table, lengths) for name, c in (("k", key_cache), ("v", value_cache)))
@@ -62,8 +64,8 @@ def paged_attention_rounded(
     together: int = 1,
     scores: str | None = None,
 ) -> Float64:
-    """The same, page by page as the kernels do it: P = exp(S - page maximum) rounded to bf16, its sum of the rounded
-    P, pages merged online; all else in float64.
+    """The same, page by page as the kernels compute it: P = exp(S - page maximum) rounded to bf16, its sum of the
+    rounded P, pages merged online; all else in float64.
 
     A page may be cut into steps of `step` keys, and `together` steps may share one maximum; q k^T may be rounded to the
     type `scores` before it is scaled.
@@ -87,13 +89,13 @@ def paged_attention_rounded(
 
 
 def _cuts(length: int, page: int, step: int, together: int) -> list[int]:
-    """Where the keys that share a maximum begin, and the end."""
+    """The first key of each group that shares a maximum, and the end."""
     starts = [p + s for p in range(0, length, page) for s in range(0, page, step) if p + s < length]
     return [*starts[::together], length]
 
 
 def _online(scores: Float64, values: Float64, cuts: list[int]) -> Float64:
-    """The scores of one head's queries over its keys, merged from cut to cut."""
+    """One head's queries over its keys with an online softmax, merged group by group."""
     rows = len(scores)
     maximum = np.full((rows, 1), -np.inf)
     total, out = np.zeros((rows, 1)), np.zeros((rows, values.shape[1]))

@@ -1,6 +1,6 @@
 """One attention problem, checked, and cut into blocks of query rows with their masked scores.
 
-Every query sees a prefix of the keys of its sequence, so visibility is one number for each row.
+Every query sees a prefix of the keys of its sequence, so its visible keys are one number for each row.
 """
 
 import math
@@ -17,7 +17,7 @@ from kernbench.golden.basis.arrays import digits, element_name, read, to_float64
 from kernbench.golden.basis.reference import Float64, Int64
 
 BLOCK_BYTES = 256 << 20
-# scores, weights and one temporary live at once, 8 bytes each
+# scores, weights and one temporary exist at once, 8 bytes each
 _BYTES_PER_SCORE = 24
 _ROWS = 1024
 
@@ -28,9 +28,9 @@ Lengths = int | NDArray[np.integer[Any]] | None
 class Block:
     """Some query rows of one sequence, of query heads that share one key head.
 
-    `where` picks the rows' elements out of an array [batch, S_q, h_q, ...]: queries first, then heads.
-    `keys` and `values` are those any row of the block sees, `visible` how many of them each row sees, and `scores` is
-    -inf where it does not.
+    `where` indexes the rows' elements in an array [batch, S_q, h_q, ...]: queries first, then heads.
+    `keys` and `values` are those that any row of the block sees, `visible` how many of them each row sees, and `scores`
+    is -inf for the others.
     """
 
     where: tuple[int, slice, slice]
@@ -127,7 +127,7 @@ def make_problem(
     key_lengths: Lengths,
     query_offset: Lengths,
 ) -> Problem:
-    """The problem these arguments state; raises `MisuseError` where they state none."""
+    """The problem given by these arguments; raises `MisuseError` if they are invalid."""
     arrays = [read(name, value) for name, value in zip("qkv", (q, k, v), strict=True)]
     elements = [element_name(name, array) for name, array in zip("qkv", arrays, strict=True)]
     if "i1" in elements:

@@ -1,4 +1,4 @@
-"""Which rank owns which part of an output: ranges along one axis."""
+"""The part of an output that each rank owns: ranges along one axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Shards:
     bounds: tuple[tuple[int, int], ...]
 
     def part(self, rank: int) -> Selection:
-        """What selects the rank's part from the output."""
+        """The index of the rank's part in the output."""
         return (*(slice(None),) * self.axis, slice(*self.bounds[rank]))
 
     def locate(self, index: tuple[int, ...]) -> tuple[int, int] | None:

@@ -1,9 +1,9 @@
-"""How far a correct kernel may be from the reference, element by element, derived from types and lengths of sums.
+"""The largest error of a correct kernel for each element, derived from types and lengths of sums.
 
-The kernel the bounds allow: scores s = scale q.k and all sums in f32; P = exp(s - running maximum) rounded to the
+The kernel that the bounds allow: scores s = scale q.k and all sums in f32; P = exp(s - running maximum) rounded to the
 *compute* type before P V; one division; one rounding to the *output* type. Blocks, order and merging are free. Write u
 for half the epsilon of a type (the largest relative error of one rounding), t for half its smallest subnormal (the
-largest absolute one), o, p, v and the names of arrays as in `Reference`. Four things go wrong:
+largest absolute one), o, p, v and the names of arrays as in `Reference`. There are four sources of error:
 
 1. *P is rounded.* p becomes p (1 + e) with |e| <= u_c, so o moves by sum p e v, at most u_c magnitude. If the
    denominator sums the rounded P too, it is sum p e (v - o) / sum p (1 + e), at most u_c / (1 - u_c) times
@@ -21,11 +21,11 @@ largest absolute one), o, p, v and the names of arrays as in `Reference`. Four t
 
 The output adds u_o (|o| + all that) + t_o.
 
-But for sqrt(d) these are worst cases, so structured inputs, whose errors do not average out, stay inside as well. The
-price: errors of random inputs do average out, so for long rows the bound is loose, by about sqrt(terms) / 4. So the L2
-error of whole parts is held against the signal and what averages out as well (`measure`): a factor of 0.85 or a few
-percent of the keys are seen by that alone, however long the row. P or an output rounded to one type too narrow is
-seen up to some 300 keys.
+Except for sqrt(d) these are worst cases, so structured inputs, whose errors do not average out, stay within them. In
+return the bound is loose for long rows of random inputs, whose errors do average out, by about sqrt(terms) / 4. So the
+L2 error of whole parts is also compared with the signal and the averaged noise (`measure`): a factor of 0.85 or a few
+percent of the keys are detected by that alone, however long the row. P or an output rounded to one type too narrow is
+detected up to some 300 keys.
 """
 
 import numpy as np
@@ -36,7 +36,7 @@ from kernbench.golden.basis.reference import Float64, Reference
 _EXTRA_SUM_ERRORS = 32
 _EXTRA_SCORE_ERRORS = 16
 _EXP_ERRORS = 8
-# scores that wrong say nothing; the cap keeps exp finite
+# larger errors of scores mean nothing; the cap keeps exp finite
 _LARGEST_SCORE_ERROR = 2.0
 
 
@@ -57,7 +57,7 @@ def elementwise(reference: Reference, output: DType, compute: DType) -> Float64:
 
 
 def noise(reference: Reference, compute: DType) -> Float64:
-    """What rounding inside the kernel typically does to each element: errors of either sign, which partly cancel."""
+    """The typical effect of rounding inside the kernel on each element: errors of either sign, which partly cancel."""
     relative = unit(compute) * np.sqrt(reference.concentration) + 4 * _sum_unit(compute)
     absolute = tiny(compute) / np.sqrt(np.maximum(reference.terms, 1))
     size: Float64 = relative * reference.energy + absolute * reference.flat_magnitude
@@ -99,7 +99,7 @@ def _sum_error(reference: Reference, compute: DType) -> Float64:
 
 
 def score_error(reference: Reference, compute: DType) -> Float64:
-    """What wrong scores do to each element, at most."""
+    """The largest effect of wrong scores on each element."""
     factor = _sum_unit(compute) * (np.sqrt(reference.head_size) + _EXTRA_SCORE_ERRORS)
     if _rounds_inputs(reference, compute):
         factor += 2 * unit(compute)
@@ -111,6 +111,6 @@ def score_error(reference: Reference, compute: DType) -> Float64:
 def _output_error(expected: Float64, inner: Float64, output: DType) -> Float64:
     if output.kind == "float":
         return unit(output) * (np.abs(expected) + inner) + tiny(output)
-    # conversion to an integer truncates what has a fraction, and is exact otherwise
+    # conversion to an integer truncates the fraction, and is exact otherwise
     fraction: Float64 = np.ceil(np.abs(expected - np.rint(expected)))
     return fraction

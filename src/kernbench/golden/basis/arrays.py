@@ -1,4 +1,4 @@
-"""Arrays as callers hand them over, and how precise their element types are."""
+"""Arrays as callers pass them, and the precision of their element types."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,7 @@ _NO_REAL_NUMBERS = "cOSUmM"
 
 
 def read(name: str, value: ArrayLike) -> Array:
-    """`value` as a NumPy array of real numbers; `name` says in errors whose value it was."""
+    """`value` as a NumPy array of real numbers; `name` is its name in errors."""
     try:
         array = as_array(value)
     except (MisuseError, ValueError, TypeError, BufferError) as error:
@@ -25,7 +25,7 @@ def read(name: str, value: ArrayLike) -> Array:
 
 def to_float64(array: Array) -> Float64:
     """`array` in float64, without rounding."""
-    # a signalling NaN becomes a quiet one, which is no news
+    # a signalling NaN becomes a quiet one, which need not be flagged
     with np.errstate(invalid="ignore"):
         return array.astype(np.float64)
 

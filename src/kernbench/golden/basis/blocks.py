@@ -1,5 +1,5 @@
-"""What is computed element by element, in blocks of rows: a block stays in the cache from one step to the next, and
-several threads take blocks of their own. The outcome is the same to the last bit; sums over elements are not made so.
+"""Elementwise computations in blocks of rows: a block stays in the cache from one step to the next, and several threads
+process blocks of their own. Results are bit-identical; sums over elements are not computed this way.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.golden.basis.threads import in_threads
 
-# elements of a block: some arrays of them fit the cache of a core
+# elements of a block: several arrays of them fit into the cache of a core
 BLOCK = 1 << 15
 
 
 def in_blocks(compute: Callable[..., Array], arrays: Sequence[Array], dtype: type[np.generic] = np.float64) -> Array:
     """`compute(*arrays)`, of the shape of the first; the others have that shape too, or a last axis of 1.
 
-    It may look at nothing but the elements of the same index, or of the same row.
+    It may only use the elements of the same index, or of the same row.
     """
     shape, spans = arrays[0].shape, _spans(arrays)
     if len(spans) < 2:
@@ -33,7 +33,7 @@ def in_blocks(compute: Callable[..., Array], arrays: Sequence[Array], dtype: typ
 
 
 def largest(compute: Callable[..., Array], arrays: Sequence[Array]) -> float:
-    """The largest element of what `compute` gives, which is not kept; 0 if there is none."""
+    """The largest element of what `compute` returns, without storing it; 0 if there is none."""
     spans = _spans(arrays)
     if len(spans) < 2:
         return float(compute(*arrays).max(initial=0.0))
@@ -52,8 +52,8 @@ def _as_rows(array: Array) -> Array:
 
 
 def _spans(arrays: Sequence[Array]) -> list[slice]:
-    """The blocks of arrays of rows; none if they have no elements or no rows, or lie otherwise in memory: what is
-    computed of them lies as they do, and the order of a sum depends on that.
+    """The blocks of arrays of rows; none if they have no elements or no rows, or are not contiguous: results have
+    the memory layout of their inputs, and the order of a sum depends on that.
     """
     shape = arrays[0].shape
     if not shape or 0 in shape or not all(array.flags.c_contiguous for array in arrays):

@@ -1,4 +1,4 @@
-"""What a kernel should have computed, and what its rounding errors are relative to."""
+"""The expected output of a kernel, with the sizes that its rounding errors are relative to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,30 +12,30 @@ from kernbench.common.errors import MisuseError
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
-# of a reference: all others are arrays
+# fields that are numbers: all others are arrays
 _NUMBERS = ("head_size", "operand_digits")
-# what masks write over scores that nobody may see: -1e9, -1e30, the least of f32
+# values that masks write over hidden scores: -1e9, -1e30, the lowest of f32
 _MASKED = -1e9
-# a term that much smaller is lost in a sum of f32
+# a relative size below which a term is lost in a sum of f32
 _LOST = 2.0**-24
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The right output `o` of softmax weights p and values v, with the sizes that bound a correct kernel's error.
+    """The expected output `o` of softmax weights p and values v, with the sizes that bound a correct kernel's error.
 
-    The arrays of the output's shape, every sum over the keys visible to the row:
+    Arrays of the output's shape; every sum is over the keys visible to the row:
 
     - `expected`: o = sum p v
     - `magnitude`: sum p |v|, what rounding errors of that sum are relative to
     - `deviation`: sqrt(sum p (v - o)^2), how far o moves for one unit of error in every score
     - `flat_magnitude`: sum |v| / `denominator`, how far o moves for one unit of error in every exp(s - max s)
 
-    One number for each row, with a last axis of 1:
+    Arrays with one number for each row, with a last axis of 1:
 
     - `terms`: how many keys are visible
     - `denominator`: sum exp(s - max s), 0 if no key is visible
-    - `concentration`: sum p^2, from 1 / terms if all keys weigh the same to 1 if one weighs all
+    - `concentration`: sum p^2, from 1 / terms if all keys have equal weights to 1 if one has all the weight
     - `score_magnitude`: |scale| times the norm of q times the largest norm of k; no sum of |q_i k_i| is larger
 
     `head_size` is the number of products in a score; `operand_digits` the precision of the widest input, 0 if unknown.
@@ -74,7 +74,7 @@ class Reference:
         return with_arrays(self, [array[start:stop] for array in arrays_of(self)])
 
     def picked(self, indices: tuple[Int64, ...]) -> "Reference":
-        """The reference of single elements, each a row of its own: `indices` has an array for each axis."""
+        """The reference of single elements, each as a row: `indices` has an array for each axis."""
 
         def of(array: Float64) -> Float64:
             return np.broadcast_to(array, self.shape)[indices].reshape(-1, 1)
@@ -83,7 +83,7 @@ class Reference:
 
     @property
     def reduction(self) -> int:
-        """The longest sum behind an element."""
+        """The largest number of terms in a sum behind an element."""
         return int(self.terms.max(initial=0))
 
     @property
@@ -93,12 +93,12 @@ class Reference:
 
 
 def arrays_of(reference: Reference) -> list[Float64]:
-    """All that is known of elements and rows."""
+    """All arrays of a reference."""
     return [getattr(reference, name) for name in _names()]
 
 
 def with_arrays(reference: Reference, arrays: Sequence[Float64]) -> Reference:
-    """A reference like another, with other arrays in the order of `arrays_of`."""
+    """A copy of a reference with other arrays, in the order of `arrays_of`."""
     given: dict[str, Any] = dict(zip(_names(), arrays, strict=True))
     return replace(reference, **given)
 
@@ -112,8 +112,8 @@ def _names() -> tuple[str, ...]:
 def plain_reference(expected: Float64, reduction: int = 1) -> Reference:
     """A reference for an array known only by its values, which are finite and each a sum of `reduction` terms.
 
-    The size of those terms is taken to be the largest magnitude of the row (the last axis); beside what a mask wrote
-    (-1e9 or less, where all else is so small that f32 would lose it in a sum with that), the largest that is no mask's.
+    The size of those terms is taken to be the largest magnitude of the row (the last axis); in rows with values written
+    by a mask (-1e9 or less, beside which all others would be lost in a sum of f32), the largest of the others.
     """
     if reduction < 1:
         raise MisuseError(f"reduction is the number of terms behind each element, at least 1; got {reduction}")
@@ -133,12 +133,12 @@ def plain_reference(expected: Float64, reduction: int = 1) -> Reference:
 
 
 def _largest_unmasked(expected: Float64) -> float:
-    """Of all rows: a row may have a single element that is no mask's, and that by chance near 0."""
+    """Over all rows, as a row may have a single unmasked element that happens to be near 0."""
     return float(np.abs(expected[expected > _MASKED]).max(initial=0.0))
 
 
 def _beside_a_mask(expected: Float64) -> NDArray[np.bool_]:
-    """Which elements stand in an array with those of a mask and are none themselves."""
+    """Which elements are unmasked elements of an array with masked ones."""
     masked = expected <= _MASKED
     least = float(np.abs(expected[masked]).min(initial=np.inf))
     apart = bool(masked.any()) and _largest_unmasked(expected) < least * _LOST

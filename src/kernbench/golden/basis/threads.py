@@ -1,6 +1,6 @@
-"""Parts of a golden on several threads: NumPy holds no lock of Python while it computes with large arrays.
+"""Goldens on several threads: NumPy releases Python's lock while it computes with large arrays.
 
-Each part is computed as on one thread, and writes what is its own: the outcome is the same.
+Each part is computed as on one thread and writes only its own results, so results are the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Inside, goldens may use so many threads."""
+    """Inside this context goldens may use `count` threads."""
     token = _count.set(max(1, min(count, MOST)))
     try:
         yield
@@ -33,6 +33,6 @@ def in_threads(work: Callable[[Part], None], parts: Iterable[Part]) -> None:
             work(part)
         return
     with ThreadPoolExecutor(count) as pool:
-        # an error of a part is raised here
+        # re-raises the error of a part
         for _ in pool.map(work, parts):
             pass

@@ -1,13 +1,13 @@
-"""The gated delta rule in float64: token by token, by chunks with every stage of it, and what a kernel is held against.
+"""The gated delta rule in float64: token by token, by chunks with every stage, and the references of kernels.
 
 Queries and keys [T, H, K], values [T, Hv, V], natural logarithms of the gates and betas [T, Hv], states [N, Hv, V, K].
-Value head j uses query and key head j // (Hv / H). Sequences lie one behind the other; `cu_seqlens` says where they
-start. Inputs count exactly: give the numbers the kernel reads, already rounded to its type.
+Value head j uses query and key head j // (Hv / H). Sequences are concatenated; `cu_seqlens` has their
+starts. Inputs are used exactly: pass the numbers the kernel reads, already rounded to its type.
 
 - `recurrent`: the rule itself, one token after the other
-- `chunked`: the same by chunks, with all that kernels exchange between stages, rounded where they round (`Rounding`)
+- `chunked`: the same by chunks, with all intermediates of kernels, rounded where kernels round them (`Rounding`)
 - `references`: output and final state with the sizes of a chunked kernel's errors, for `compare`
-- `chunk_output`: the last stage alone, for `compare`; `kernel_inputs` prepares what its kernel reads
+- `chunk_output`: the last stage alone, for `compare`; `kernel_inputs` prepares the inputs of its kernel
 """
 
 from kernbench.golden.gated_delta_rule.chunked import Stages, chunked

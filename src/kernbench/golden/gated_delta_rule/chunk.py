@@ -14,7 +14,7 @@ from kernbench.golden.gated_delta_rule.rounding import Rounding
 
 @dataclass(frozen=True)
 class Chunk:
-    """What every stage makes of some rows and the state [Hv, V, K] before them.
+    """The results of every stage for some rows and the state [Hv, V, K] before them.
 
     `gates` G [Hv, L], `gamma` [Hv, L, L], `inverse` Tm [Hv, L, L], `u` [Hv, L, V], `w` [Hv, L, K], `h` [Hv, V, K],
     `v_new` [Hv, L, V], `p` [Hv, L, L], `output` [Hv, L, V], `next_state` [Hv, V, K].
@@ -65,7 +65,7 @@ def scores(q: Float64, k: Float64, gamma: Float64) -> Float64:
 
 
 def remaining(gates: Float64, k: Float64) -> Float64:
-    """k * e^(G[L] - G): what is left of each row's key at the end of the chunk."""
+    """k * e^(G[L] - G): each row's key, decayed to the end of the chunk."""
     return np.exp(gates[:, -1:] - gates)[:, :, None] * k
 
 

@@ -1,4 +1,4 @@
-"""The rule by chunks: what every stage hands to the next, for all chunks of all sequences."""
+"""The rule by chunks: the intermediates of all chunks of all sequences."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from kernbench.golden.gated_delta_rule.rounding import EXACT, Rounding
 
 @dataclass(frozen=True)
 class Stages:
-    """What the stages make of all chunks; `chunks.pad` makes whole chunks of packed rows.
+    """The results of the stages for all chunks; `chunks.pad` makes whole chunks of packed rows.
 
     - packed rows: `gates`, cumulated in each chunk, [T, Hv]; `u`, `v_new`, `output` [T, Hv, V]; `w` [T, Hv, K]
     - chunk by chunk: `inverse` [chunks, Hv, size, size], zeros outside a ragged chunk; `h`, the state before the chunk,
@@ -47,7 +47,7 @@ def chunked(
     chunk_size: int = CHUNK,
     rounding: Rounding = EXACT,
 ) -> Stages:
-    """`recurrent` by chunks, with all stages; `rounding` says which of them round, none by default."""
+    """`recurrent` by chunks, with all stages; `rounding` selects the stages that round, none by default."""
     problem = make_problem(
         q, k, v, g, beta, initial_state=initial_state, cu_seqlens=cu_seqlens, scale=scale, chunk_size=chunk_size
     )

@@ -1,4 +1,4 @@
-"""How sequences that lie one behind the other are cut into chunks: no chunk crosses into another sequence."""
+"""Cuts concatenated sequences into chunks: no chunk crosses into another sequence."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,7 +48,7 @@ class Chunks:
 
     @property
     def capacity(self) -> int:
-        """How many chunks suffice for any lengths of as many sequences and rows."""
+        """How many chunks suffice for any lengths with this many sequences and rows."""
         alone = self.sequences - 1
         return alone + -(-(self.cu_seqlens[-1] - alone) // self.size)
 
@@ -59,7 +59,7 @@ class Chunks:
         return slice(start, min(start + self.size, self.cu_seqlens[sequence + 1]))
 
     def pad(self, packed: Array, filler: float = 0.0) -> Array:
-        """`packed` [T, ...] as whole chunks [total, size, ...]; the rows a ragged chunk lacks hold `filler`."""
+        """`packed` [T, ...] as whole chunks [total, size, ...]; missing rows of a ragged chunk are `filler`."""
         padded = np.full((self.total, self.size, *packed.shape[1:]), filler, dtype=packed.dtype)
         for chunk in range(self.total):
             rows = self.rows(chunk)

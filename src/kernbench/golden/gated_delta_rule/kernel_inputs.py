@@ -1,4 +1,4 @@
-"""What the chunk-output kernel reads, in its types and layouts, with memory it must not read poisoned."""
+"""The inputs of the chunk-output kernel, in its types and layouts, with poison in memory it must not read."""
 
 from dataclasses import dataclass
 
@@ -19,10 +19,10 @@ from kernbench.golden.gated_delta_rule.rounding import EXACT, Rounding
 class KernelInputs:
     """The arguments of the chunk-output kernel, and the exact numbers behind them.
 
-    `q`, `k` [T, H, K] are packed: the tail of a ragged chunk is followed by the next sequence's rows. `v_new`
-    [capacity * size, Hv, V] has whole chunks; `h` [capacity * Hv, V, K] holds the state before chunk c of head j at
+    `q`, `k` [T, H, K] are packed: a ragged chunk is followed by the next sequence's rows. `v_new`
+    [capacity * size, Hv, V] has whole chunks; `h` [capacity * Hv, V, K] has the state before chunk c of head j at
     c * Hv + j; `g` [T, Hv], f32, is cumulated in each chunk. `cu_seqlens` [N + 1], `chunk_indices` [capacity, 2] and
-    `total_chunks` [1] are i32. What belongs to chunks from `total_chunks` on is poison: NaN or the smallest integer.
+    `total_chunks` [1] are i32. Entries of chunks from `total_chunks` on are poison: NaN or the smallest integer.
     """
 
     q: Array
@@ -42,7 +42,7 @@ class KernelInputs:
         return (len(self.q), *self.v_new.shape[1:])
 
     def reference(self, rounding: Rounding = EXACT) -> Reference:
-        """The output of exactly these inputs; `rounding` as in `chunk_output`."""
+        """The output for exactly these inputs; `rounding` as in `chunk_output`."""
         total, size = self.chunks.total, self.chunks.size
         heads = self.v_new.shape[1]
         return chunk_output(
@@ -72,9 +72,9 @@ def kernel_inputs(
     dtype: str = "bf16",
     padding: float = 0.0,
 ) -> KernelInputs:
-    """The inputs of the last stage, all earlier stages being right and rounded to `dtype`, as are q, k and v.
+    """The inputs of the last stage, with exact earlier stages rounded to `dtype`, as are q, k and v.
 
-    `padding` is what the rows hold that a ragged chunk of `v_new` lacks: a kernel may rely on zeros there, unless it
+    `padding` is the content of missing rows of a ragged chunk of `v_new`: a kernel may rely on zeros there, unless it
     masks them itself.
     """
     name = dtype_name(dtype)
@@ -106,7 +106,7 @@ def kernel_inputs(
 
 
 def _by_chunk(stages: Stages, dtype: str, padding: float) -> dict[str, Array]:
-    """`v_new` and `h`, one chunk behind the other."""
+    """`v_new` and `h`, with chunks concatenated."""
     chunks, element = stages.chunks, DTYPES[dtype].numpy
     parts = {"v_new": chunks.pad(stages.v_new, padding), "h": stages.h}
     whole = {name: _with_spares(part.astype(element), dtype, chunks.capacity) for name, part in parts.items()}

@@ -1,7 +1,7 @@
 """The last stage alone, O = scale (e^G * (q H^T) + P V'), with what a kernel's rounding errors are relative to.
 
-The kernel the sizes allow reads q, k, V', H and G as given, sums in f32, rounds P to the compute type before P V' and
-the output once. In the words of `Reference`:
+The kernel that the sizes allow reads q, k, V', H and G as given, sums in f32, rounds P to the compute type before P V'
+and the output once. In the terms of `Reference`:
 
 - rounding P moves o by at most u_c scale sum |P| |V'|: this, or |o| where that is larger, is the `energy`
 - f32 sums round relative to the products, which cancel: `magnitude` is scale (e^G |q| |H|^T + (|q| |k|^T * Gamma) |V'|)
@@ -42,7 +42,7 @@ def chunk_output(
     """The output [T, Hv, V] of q, k [T, H, K], v_new [T, Hv, V], h [chunks, Hv, V, K] and g [T, Hv].
 
     `g` is cumulated in each chunk, `h[c]` the state before chunk c; `scale` is 1 / sqrt(K) by default, `cu_seqlens` one
-    sequence. Of `rounding` only `p` has a meaning here: with it the expected values are those of a rounded P. The
+    sequence. Of `rounding` only `p` is used here: with it the expected values are those of a rounded P. The
     sizes allow for that rounding with and without it.
     """
     arrays = {name: to_float64(read(name, x)) for name, x in (("q", q), ("k", k), ("v_new", v_new), ("g", g))}

@@ -1,4 +1,4 @@
-"""One problem of the gated delta rule, checked: everything in float64, with the chunks its rows fall into."""
+"""One problem of the gated delta rule, checked: all arrays in float64, with the chunks of its rows."""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Problem:
     scale: float
 
     def rows(self, rows: slice) -> Rows:
-        """The given rows of all sequences together."""
+        """The given rows of the concatenated sequences."""
         whole = self.whole
         return Rows(*(part[:, rows] for part in (whole.q, whole.k, whole.v, whole.g, whole.beta)))
 
@@ -56,7 +56,7 @@ def make_problem(
     scale: float | None = None,
     chunk_size: int = CHUNK,
 ) -> Problem:
-    """The problem these arguments state; raises `MisuseError` where they state none."""
+    """The problem given by these arguments; raises `MisuseError` if they are invalid."""
     arrays = {name: to_float64(read(name, x)) for name, x in (("q", q), ("k", k), ("v", v), ("g", g), ("beta", beta))}
     shapes = {name: array.shape for name, array in arrays.items()}
     check_heads(shapes, gates=("g", "beta"))
@@ -74,7 +74,7 @@ def make_problem(
 
 
 def check_heads(shapes: dict[str, tuple[int, ...]], gates: tuple[str, ...]) -> None:
-    """Refuse shapes that do not fit: `q` and `k` [T, H, K], then the values [T, Hv, V], and `gates` [T, Hv]."""
+    """Refuse inconsistent shapes: `q` and `k` [T, H, K], then the values [T, Hv, V], and `gates` [T, Hv]."""
     q, k, (name, v) = shapes["q"], shapes["k"], next((n, s) for n, s in shapes.items() if n.startswith("v"))
     given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     if not len(q) == len(k) == len(v) == 3:
@@ -90,7 +90,7 @@ def check_heads(shapes: dict[str, tuple[int, ...]], gates: tuple[str, ...]) -> N
 
 
 def check_gates(g: Float64) -> None:
-    """Refuse gates that let a state grow."""
+    """Refuse gates that would make a state grow."""
     if (g > 0.0).any():
         raise MisuseError(
             f"gates are natural logarithms, at most 0; g holds {g[g > 0.0][0]:.6g}: pass the logarithm of the gate"

@@ -1,4 +1,4 @@
-"""The gated delta rule itself: one token after the other, nothing clever."""
+"""The gated delta rule itself, one token after the other, without optimisation."""
 
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ def recurrent(
 
 
 def _step(problem: Problem, token: int, state: Float64) -> Float64:
-    """The output [Hv, V] of one token; `state` [Hv, V, K] moves on."""
+    """The output [Hv, V] of one token; updates `state` [Hv, V, K]."""
     now = problem.rows(slice(token, token + 1))
     with np.errstate(invalid="ignore", over="ignore"):
         state *= np.exp(now.g)[:, :, None]

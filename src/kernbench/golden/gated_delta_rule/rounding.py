@@ -1,4 +1,4 @@
-"""Where a chunked kernel rounds between its stages, and to which type."""
+"""The stages between which a chunked kernel rounds, and the types."""
 
 from dataclasses import dataclass, fields
 
@@ -12,10 +12,10 @@ from kernbench.golden.basis.reference import Float64
 
 @dataclass(frozen=True)
 class Rounding:
-    """The element type each stage's result is rounded to before any later stage reads it; None: not at all.
+    """The element type each stage's result is rounded to before any later stage reads it; None: not rounded.
 
-    `inverse` is Tm = (I + A)^-1, `v_new` is V' = U - W S^T, `p` the masked and decayed scores before they meet V', and
-    `h` the copy of the state that products read: the state that is carried on is never rounded.
+    `inverse` is Tm = (I + A)^-1, `v_new` is V' = U - W S^T, `p` the masked and decayed scores before P V', and
+    `h` the copy of the state that products read: the state passed to the next chunk is never rounded.
     """
 
     inverse: str | None = None
@@ -37,7 +37,7 @@ class Rounding:
         return cls(**{field.name: dtype for field in fields(cls)})
 
     def __call__(self, stage: str, values: Float64) -> Float64:
-        """`values` as the later stages see them."""
+        """`values` as the later stages read them."""
         dtype = getattr(self, stage)
         if dtype is None:
             return values

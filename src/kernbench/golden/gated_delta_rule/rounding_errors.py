@@ -1,18 +1,19 @@
-"""What rounding between the stages does to the whole rule: output and final state with the sizes of their errors.
+"""Errors of the whole rule from rounding between the stages: output and final state with the sizes of their errors.
 
-Roundings at different places are independent and of either sign, so their squares add up; write u for the largest
+Roundings at different points are independent and of either sign, so their squares add up; write u for the largest
 relative error of one. All of them act through V' (`_injected`), or in the products of the output:
 
-- Tm, and again Tm or v and k when they meet beta: u Tm beta v in U and u Tm beta e^G S k through W, twice each
-- U and W, and H where W meets it: u U, u W S twice
+- Tm, and again Tm or v and k when they are multiplied by beta: u Tm beta v in U and u Tm beta e^G S k through W, twice
+each
+- U and W, and H in its product with W: u U, u W S twice
 - V' itself, and again when it is scaled to the end of the chunk: u V' twice
 
-A wrong V' makes the next state wrong, which moves on as the state does, by M = e^(G[L]) - W^T (k e^(G[L] - G)).
-`_StateError` follows the mean square of the error of each state row, and the directions it lies in as one covariance
-for all rows of a head. The output adds the roundings of H and P, and a wrong state seen by e^G q - P W.
+An error of V' becomes one of the next state, which propagates like the state, by M = e^(G[L]) - W^T (k e^(G[L] - G)).
+`_StateError` tracks the mean square of the error of each state row, and their directions as one covariance
+for all rows of a head. The output adds the roundings of H and P, and the state's error as seen by e^G q - P W.
 
-Errors that happen to agree in sign, or lie in the few rows that differ from the average, make more than the root of a
-mean square: eight times it is allowed. The largest of a million independent errors is 3 times it.
+Errors that happen to agree in sign, or are concentrated in few unusual rows, exceed the root of the mean square:
+eight times it is allowed. The largest of a million independent errors is 3 times it.
 """
 
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def references(
 ) -> RuleReferences:
     """The rule with the errors of a kernel that rounds Tm, U, W, V', H and P to the compute type.
 
-    The expected values are those of the exact rule or, if `rounding` says so, of the rule rounded there; the sizes of
+    The expected values are those of the exact rule or, with `rounding`, of the rule rounded accordingly; the sizes of
     the errors are the same. Compare a final state in f32 of such a kernel with `compute_dtype="bf16"`.
     """
     problem = make_problem(
@@ -102,7 +103,7 @@ class _StateError:
         return squares
 
     def after(self, chunk: Chunk, injected: Float64) -> "_StateError":
-        """The error of the next state, if V' has an error of `injected` besides what follows from this one."""
+        """The error of the next state, if V' has an error of `injected` in addition to what follows from this one."""
         keys = remaining(chunk.gates, chunk.rows.k)
         move = np.exp(chunk.gates[:, -1])[:, None, None] * np.eye(keys.shape[2]) - transposed(chunk.w) @ keys
         moved = transposed(move) @ self.directions @ move
@@ -118,7 +119,7 @@ class _StateError:
 
 
 def _injected(chunk: Chunk) -> Float64:
-    """The mean square error of V' [Hv, L, V] that its own chunk makes, in units of u^2."""
+    """The mean square error of V' [Hv, L, V] from the roundings of its own chunk, in units of u^2."""
     rows = chunk.rows
     recalled = np.exp(chunk.gates)[:, :, None] * (rows.k @ transposed(chunk.state))
     solved = np.square(chunk.inverse * rows.beta[:, None]) @ (np.square(rows.v) + np.square(recalled))
