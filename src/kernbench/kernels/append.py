@@ -1,4 +1,4 @@
-"""New keys and values into a paged cache: each token has a slot, `page * page_size + token in the page`.
+"""Writes new keys and values into a paged cache: each token has a slot, `page * page_size + token in the page`.
 
 shape = AppendShape(kv_heads=8, head_size=128, dtype="bf16", cache=PagedCache(16))
 kernel = AppendKernel(shape)
@@ -15,7 +15,7 @@ from kernbench.kernels.caches import PagedCache
 from kernbench.ptx.builder import Context, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
-# what one load brings
+# bytes of one load
 PIECE_BYTES = 16
 PIECE = PIECE_BYTES // ELEMENT_BYTES
 _WORDS = PIECE_BYTES // 4
@@ -27,8 +27,8 @@ _POINTERS = ("k_new_ptr", "v_new_ptr", "k_ptr", "v_ptr", "slots_ptr")
 class AppendShape:
     """New keys and values [tokens, kv_heads, head_size], and pages that have as many heads.
 
-    With `cache_dtype` "e4m3" the pages have 8 bits: elements are divided by a scale, rounded to the nearest, and those
-    that are too large become the largest there is.
+    With `cache_dtype` "e4m3" the pages have 8-bit elements: values are divided by a scale, rounded to nearest, and
+    saturated.
     """
 
     kv_heads: int
@@ -54,7 +54,7 @@ class AppendShape:
 
 
 class AppendKernel:
-    """A CTA for each token. A slot that no page has, such as -1, is a token that is not kept."""
+    """A CTA for each token. A token whose slot is in no page, such as -1, is not stored."""
 
     name = "append"
 
@@ -65,7 +65,7 @@ class AppendKernel:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: keys of a token by the first half of them, values by the others."""
+        """Threads of a CTA: the first half stores the keys of a token, the others the values."""
         half = min(_MOST_THREADS // 2, -(-self.shape.pieces // 32) * 32)
         return 2 * half
 
@@ -74,7 +74,7 @@ class AppendKernel:
         return tokens
 
     def build(self, lines: bool = True) -> Kernel:
-        """The kernel, built and checked; with `lines` it names those of its source."""
+        """The kernel, built and checked; with `lines` it has line information."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads)
         for name in _POINTERS:
             kernel.param("u64", name)
@@ -84,11 +84,11 @@ class AppendKernel:
         return kernel.build(self.program)
 
     def program(self, ctx: Context) -> None:
-        """Where the token goes, then its row, 16 bytes a thread at a time."""
+        """The slot of the token, then its row, 16 bytes per thread at a time."""
         half, token = self.threads // 2, ctx.ctaid_x
         with ctx.if_(token < ctx.param("tokens")):
             slot = ctx.load(ctx.pointer("slots_ptr", "u64"), token)
-            # a negative slot is a very large one without its sign
+            # a negative slot is a very large unsigned one
             with ctx.if_(slot < ctx.param("slots_of_cache")):
                 with ctx.if_(ctx.tid_x < half):
                     self._row(ctx, "k", slot, ctx.tid_x)
@@ -96,7 +96,7 @@ class AppendKernel:
                     self._row(ctx, "v", slot, ctx.tid_x - half)
 
     def _row(self, ctx: Context, name: str, slot: Register, first: Register) -> None:
-        """Keys or values of a token. Caches have more elements than 32 bits count."""
+        """Store the keys or values of a token. Caches may have more elements than 32 bits count."""
         shape, page = self.shape, self.shape.cache.page_size
         token_stride, head_stride = shape.cache.strides(shape.kv_heads, shape.head_size)
         row = shape.kv_heads * shape.head_size
@@ -115,7 +115,7 @@ class AppendKernel:
             ctx.store(kept + target, tuple(words))
 
     def _narrowed(self, ctx: Context, words: list[Register], inverse: Register) -> list[Register]:
-        """Half as many words, of elements of 8 bits."""
+        """Pack into half as many words of 8-bit elements."""
         halves = []
         for word in words:
             low, high = (one.to("f32") * inverse for one in ctx.unpack(word, self.shape.dtype))
@@ -124,7 +124,7 @@ class AppendKernel:
 
 
 def _bits(power: int) -> int:
-    """The exponent of a power of two: an assembler of PTX divides where it is asked to."""
+    """The exponent of a power of two, for shifts: ptxas does not turn divisions into shifts."""
     return power.bit_length() - 1
 
 
@@ -140,7 +140,7 @@ def arguments(
 ) -> list[object]:
     """The kernel's arguments for arrays on a device; slots [tokens] are 64-bit numbers.
 
-    `scales` of pages of 8 bits: what their keys and values stand for is times this.
+    `scales` of pages of 8-bit elements: keys and values are their elements times these.
     """
     if scales != (1.0, 1.0) and not shape.narrow:
         raise MisuseError(f"scales of keys and values are for pages of 8 bits, and these have {shape.dtype}")

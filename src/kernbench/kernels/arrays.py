@@ -1,4 +1,4 @@
-"""What kernels are given: arrays of a device, and who makes them."""
+"""The arrays that kernels take, and the interface of devices that make them."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -17,7 +17,7 @@ class Shaped(Protocol):
 
 
 class Maker(Protocol):
-    """A device, emulated or real, or a bench's host: who makes arrays and tensor maps."""
+    """A device, emulated or real, or a bench's host, that makes arrays and tensor maps."""
 
     def array(self, value: object, name: str = "") -> DeviceArray:
         """An array on the device with the data of another."""
@@ -30,5 +30,5 @@ class Maker(Protocol):
         ...
 
 
-# who makes a tensor map of an array
+# makes a tensor map of an array
 MapMaker = Callable[[Maker, DeviceArray], TensorMap]

@@ -1,4 +1,4 @@
-"""How keys and values lie in memory: rows one after the other, or pages that a table names."""
+"""Memory layouts of keys and values: contiguous rows, or pages that a table names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from kernbench.ptx.launching.device_base import DeviceArray
 from kernbench.ptx.launching.tensor_map import TensorMap
 
 PAGE_SIZES = (16, 32, 64, 128)
-# how the dimensions of a page lie: tokens before heads, or heads before tokens
+# order of the dimensions of a page: tokens before heads, or heads before tokens
 PAGE_LAYOUTS = ("NHD", "HND")
 
 
 @dataclass(frozen=True)
 class DenseCache:
-    """Keys and values [rows, KV heads, size]; the rows of a sequence follow each other, wherever they begin."""
+    """Keys and values [rows, KV heads, size]; the rows of a sequence are contiguous, from any row on."""
 
     def box_rows(self, tile: int) -> int:
-        """Rows that one bulk copy of a tile brings: all."""
+        """Rows of one bulk copy of a tile: all."""
         return tile
 
     def check(self, array: Shaped, heads: int, size: int) -> None:
@@ -37,7 +37,9 @@ class DenseCache:
 
 @dataclass(frozen=True)
 class PagedCache:
-    """Pages of `page_size` tokens, found by a table [sequences, pages]; `layout` is that of a page's dimensions."""
+    """Pages of `page_size` tokens, found by a table [sequences, pages]; `layout` is the order of a page's
+    dimensions.
+    """
 
     page_size: int
     layout: str = "NHD"
@@ -50,11 +52,11 @@ class PagedCache:
 
     @property
     def tokens_first(self) -> bool:
-        """Whether a page has all heads of a token beside each other."""
+        """Whether all heads of a token are adjacent in a page."""
         return self.layout == "NHD"
 
     def box_rows(self, tile: int) -> int:
-        """Rows that one bulk copy of a tile brings: a page, or the tile's part of a larger one."""
+        """Rows of one bulk copy of a tile: a page, or the tile's part of a larger one."""
         return min(self.page_size, tile)
 
     def strides(self, heads: int, size: int) -> tuple[int, int]:
@@ -81,7 +83,7 @@ class PagedCache:
         return maker.tensor_map(array, dims, strides, box, f"{row}B")
 
     def check_table(self, lengths: Sequence[int], table: Shaped | None) -> int:
-        """Pages of a sequence in the table; MisuseError for one that does not fit sequences of these lengths."""
+        """Pages of each sequence in the table; MisuseError if it is too small for sequences of these lengths."""
         if table is None or len(table.shape) != 2 or table.shape[0] != len(lengths):
             raise MisuseError(f"a paged cache needs a table [{len(lengths)}, pages]")
         width = table.shape[1]
@@ -93,7 +95,7 @@ class PagedCache:
 
 
 def _spans(array: DeviceArray, size: int) -> tuple[int, int, int]:
-    """Bytes and elements of a row in shared memory, as wide as the swizzle at most, and how many rows a head has."""
+    """Bytes and elements of a row in shared memory, at most as wide as the swizzle, and the rows of a head."""
     row = row_bytes(size, array.dtype.itemsize)
     return row, row // array.dtype.itemsize, size * array.dtype.itemsize // row
 

@@ -1,7 +1,7 @@
-"""Outputs of attention over parts of the keys become one: by the logarithm of each softmax's sum.
+"""Merges attention outputs over parts of the keys by the logarithm of each softmax's sum.
 
-What the (m, l, o) merge of a mesh is, for outputs that are divided already. A part without keys has minus infinity for
-its logarithm and counts for nothing, whatever its output is.
+This corresponds to the (m, l, o) merge of a mesh, for normalised outputs. A part without keys has minus infinity for
+its logarithm and no weight, whatever its output is.
 
 shape = MergeShape(heads=64, head_size=128, dtype="bf16")
 kernel = MergeKernel(shape)
@@ -18,13 +18,13 @@ from kernbench.ptx.builder import Context, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
 WARP = 32
-# rows of a token and a head that a CTA merges: one for each warp
+# rows of a token and a head that a CTA merges: one per warp
 WARPS = 4
 # parts that are loaded at once
 PARTS_AT_ONCE = 4
-# words that one load or store takes
+# words of one load or store
 _WIDEST = 4
-# rows of all parts are counted with 32 bits
+# rows of all parts are counted in 32 bits
 _MOST = 1 << 32
 _POINTERS = ("parts_ptr", "lses_ptr", "out_ptr", "lse_ptr")
 
@@ -33,7 +33,7 @@ _POINTERS = ("parts_ptr", "lses_ptr", "out_ptr", "lse_ptr")
 class MergeShape:
     """parts [parts, tokens, heads, head_size] of `dtype` (f16, bf16 or f32), lses [parts, tokens, heads] of f32.
 
-    The output is of `out_dtype`, by default as the parts are.
+    The output is of `out_dtype`, by default that of the parts.
     """
 
     heads: int
@@ -51,7 +51,7 @@ class MergeShape:
 
     @property
     def elements(self) -> int:
-        """Elements of a row that a lane has."""
+        """Elements of a row per lane."""
         return self.head_size // WARP
 
 
@@ -74,7 +74,7 @@ class MergeKernel:
         return -(-tokens * self.shape.heads // WARPS)
 
     def build(self, lines: bool = True) -> Kernel:
-        """The kernel, built and checked; with `lines` it names those of its source."""
+        """The kernel, built and checked; with `lines` it has line information."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads)
         for name in _POINTERS:
             kernel.param("u64", name)
@@ -88,7 +88,7 @@ class MergeKernel:
 
 
 class _Row:
-    """The kernel while it is built: a lane's elements of one row."""
+    """The kernel under construction: a lane's elements of one row."""
 
     def __init__(self, ctx: Context, shape: MergeShape, row: Register, rows: Register):
         self.ctx, self.shape, self.row, self.rows = ctx, shape, row, rows
@@ -97,7 +97,7 @@ class _Row:
         self.lses = ctx.pointer("lses_ptr", "f32")
 
     def run(self) -> None:
-        """The largest logarithm, the weighted sum, and what becomes of both."""
+        """The largest logarithm, the weighted sum, and the results."""
         ctx, shape = self.ctx, self.shape
         largest = self._largest()
         total = ctx.const(0.0, "f32")
@@ -115,7 +115,7 @@ class _Row:
             ctx.store(lse, ctx.fma(ctx.lg2(total), LN_2, largest), self.row)
 
     def _largest(self) -> Register:
-        """Of all parts; at least LOWEST, so that differences are no NaN."""
+        """The maximum over all parts; at least LOWEST, so that differences are not NaN."""
         ctx = self.ctx
         largest = ctx.const(LOWEST, "f32")
         with ctx.loop(0, self.count) as part:
@@ -123,7 +123,7 @@ class _Row:
         return largest
 
     def _part(self, part: Register, largest: Register) -> tuple[Register, list[Register]]:
-        """The weight and the elements of a part; one that is not there, or has no keys, is nothing."""
+        """The weight and the elements of a part; zero if it does not exist, or has no keys."""
         ctx, shape = self.ctx, self.shape
         line = ctx.mad(part, self.rows, self.row)
         lse = ctx.load(self.lses, line, mask=part < self.count, other=float("-inf"))
@@ -159,7 +159,7 @@ class _Row:
 
 
 def arguments(shape: MergeShape, parts: Shaped, lses: Shaped, out: Shaped, lse: Shaped | None = None) -> list[object]:
-    """The kernel's arguments for arrays on a device; without `lse` the logarithms of the sums are not kept."""
+    """The kernel's arguments for arrays on a device; without `lse` the logarithms of the sums are not written."""
     if len(parts.shape) != 4 or tuple(parts.shape[2:]) != (shape.heads, shape.head_size):
         wanted = f"[parts, tokens, {shape.heads}, {shape.head_size}]"
         raise MisuseError(f"parts have shape {list(parts.shape)}, and {wanted} is wanted")

@@ -1,4 +1,4 @@
-"""Decode attention for Hopper: one query token a sequence, keys and values in a dense or a paged cache.
+"""Decode attention for Hopper: one query token per sequence, keys and values in a dense or a paged cache.
 
 from kernbench.kernels.decode import DecodeKernel, DecodeShape, DenseCache, PagedCache
 """

@@ -1,4 +1,4 @@
-"""What a launch of the decode kernel is given, on any device."""
+"""The arguments of a launch of the decode kernel, on any device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ def arguments(
     scale: "float | Scales | None" = None,
     lse: Shaped | None = None,
 ) -> list[object]:
-    """The kernel's arguments for arrays on a device; memory for unfinished sums is made.
+    """The kernel's arguments for arrays on a device; memory for partial sums is allocated.
 
-    q and out [sequences, heads, size]; k and v as the cache of the plan's shape says. `table` [sequences, pages] of a
-    paged cache; `rows`, the first row of each sequence in a dense one, without it one sequence follows the other; `lse`
+    q and out [sequences, heads, size]; k and v in the layout of the shape's cache. `table` [sequences, pages] of a
+    paged cache; `rows`, the first row of each sequence in a dense one, by default consecutive; `lse`
     [sequences, heads] of a shape with lse; keys and values of 8 bits have scales of their own.
     """
     shape, sequences = plan.shape, len(plan.lengths)
@@ -60,7 +60,7 @@ def arguments(
 
 @dataclass(frozen=True)
 class Scales:
-    """What scores are multiplied with, and what elements of keys and of values of 8 bits stand for is times this."""
+    """The factor of scores, and the scales of keys and of values of 8 bits."""
 
     scores: float | None = None
     keys: float = 1.0
@@ -68,9 +68,9 @@ class Scales:
 
 
 def factors(shape: DecodeShape, scale: float | Scales | None) -> list[float]:
-    """What the kernel multiplies scores with before ex2, and, of values of 8 bits, the output.
+    """The factor of scores before ex2 and, for values of 8 bits, of the output.
 
-    Without a scale scores are multiplied with one over the root of a head's size.
+    The default scale is one over the root of a head's size.
     """
     scales = scale if isinstance(scale, Scales) else Scales(scale)
     found = (1 / sqrt(shape.head_size) if scales.scores is None else scales.scores) * LOG2_E
@@ -82,7 +82,7 @@ def factors(shape: DecodeShape, scale: float | Scales | None) -> list[float]:
 
 
 def table_size(shape: DecodeShape, lengths: Sequence[int], k: Shaped, table: Shaped | None) -> tuple[int, int]:
-    """Pages of a sequence in the table, and of the cache; MisuseError for a table that does not fit."""
+    """Pages of each sequence in the table, and of the cache; MisuseError for a table that does not fit."""
     cache = shape.cache
     if isinstance(cache, PagedCache):
         return cache.check_table(lengths, table), k.shape[0]

@@ -1,9 +1,9 @@
 """Keys and values of 8 bits (e4m3), multiplied as f16.
 
-No element changes its lane. `ldmatrix` moves pairs of bytes as if they were one element, so that a lane has four
-neighbours of a key where a product of 16-bit elements wants two, and two that lie eight further on. A sum over them
-does not care about their order: the queries are loaded in the order that the keys have. Of the values a lane has pairs
-of neighbouring columns; even and odd columns become two products, and the sums are put side by side when written.
+No element changes its lane. `ldmatrix` moves pairs of bytes like one element, so that a lane has four
+neighbours of a key where a product of 16-bit elements needs two, and two that are eight further on. A sum over them
+does not depend on their order: the queries are loaded in the order of the keys. Of the values a lane has pairs
+of neighbouring columns; even and odd columns become two products, and the sums are interleaved when written.
 """
 
 from kernbench.kernels.decode.softmax import DEPTH, PIECE_BYTES, Softmax
@@ -16,7 +16,7 @@ _PAIR = 2 * PIECE_BYTES
 
 
 class NarrowSoftmax(Softmax):
-    """One warp's state, as for elements of 16 bits; sums of even and odd columns of 16 alternate."""
+    """One warp's state, as for 16-bit elements; sums of even and odd columns of 16 alternate."""
 
     def _load_queries(self, row: Register, there: Predicate, half: int) -> None:
         """A lane's elements of a query: four neighbours of every 16, as f16."""
@@ -45,11 +45,11 @@ class NarrowSoftmax(Softmax):
         return [score * self.scale for sums in scores for score in sums]
 
     def _widened(self, word: Register) -> list[Register]:
-        """Four elements of 8 bits as two registers of f16."""
+        """Convert four 8-bit elements to two registers of f16."""
         return [two.to("f16x2").bits("b32") for two in self.ctx.unpack(word, "e4m3x2")]
 
     def _add_values(self, stage: Pointer, weights: list[Register], keys: Register | None) -> None:
-        """Sums with the values of 16 keys more; those of keys that are not there are taken for zeros."""
+        """Add the values of 16 more keys to the sums; missing keys count as zeros."""
         ctx = self.ctx
         lanes = self._turned(stage.shifted(self.shape.tile_bytes), self.value_lane)
         present = None if keys is None else self._present(keys)
@@ -57,7 +57,7 @@ class NarrowSoftmax(Softmax):
             values = list(ctx.ldmatrix(self._piece(lanes, pair), 4, trans=True))
             if present is not None:
                 values = [value & present[i % 2] for i, value in enumerate(values)]
-            # of each: two columns of a key, and of the next
+            # for each: two columns of a key, and of the next
             wide = [self._widened(value) for value in values]
             for piece in range(2):
                 mine = wide[2 * piece : 2 * piece + 2]

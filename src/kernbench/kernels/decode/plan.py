@@ -1,8 +1,8 @@
-"""How work is cut: every CTA gets as many tiles as every other, across the borders of sequences and heads.
+"""Partition of the work: every CTA gets equally many tiles, across the borders of sequences and heads.
 
-The work is a line of tiles: for each sequence, for each of its KV heads, the tiles of its keys. CTA w of W takes tiles
-[w T / W, (w + 1) T / W) of the T there are. What a CTA has of one head of a sequence is a *segment*. A segment that is
-all of its head gives the output; others leave unfinished sums, two of a CTA at most, and who comes last merges them.
+The work is a sequence of tiles: for each sequence, for each of its KV heads, the tiles of its keys. CTA w of W takes
+tiles [w T / W, (w + 1) T / W) of all T. A CTA's tiles of one head of a sequence are a *segment*. A segment that is all
+of its head writes the output; others write partial sums, at most two per CTA, and the last CTA of a head merges them.
 """
 
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.kernels.decode.shape import TILE, DecodeShape
 
-# numbers of tiles times CTAs are computed with 32 bits
+# products of tiles and CTAs are computed in 32 bits
 _MOST = 1 << 32
-# numbers that a CTA reads when it begins, and of a sequence
+# numbers that a CTA reads at its start, and for each sequence
 BEGIN, RECORD = 12, 4
 
 
 @dataclass(frozen=True)
 class DecodePlan:
-    """The cut for sequences of given lengths; `tile_starts` [sequences + 1] counts the tiles of one KV head.
+    """The partition for given lengths; `tile_starts` [sequences + 1] counts the tiles of one KV head.
 
-    What a kernel reads of it are `records` [sequences, 4]: where a sequence's tiles begin (counted for one head), how
-    many there are, how many keys, and its first row in a dense cache; and `begins` [CTAs, 12]: the sequence, the head
-    and the tile that a CTA begins with, that tile's number among all, the sequence's record, the tile behind its last,
-    how many tiles and how many working CTAs there are, and a zero. CTAs that do not work have no tiles.
+    A kernel reads `records` [sequences, 4]: the first tile of a sequence (counted for one head), the number of its
+    tiles, of its keys, and its first row in a dense cache; and `begins` [CTAs, 12]: the sequence, the head
+    and the first tile of a CTA, that tile's number among all, the sequence's record, the CTA's end tile,
+    the numbers of all tiles and of CTAs with tiles, and a zero. The remaining CTAs have no tiles.
     """
 
     shape: DecodeShape
@@ -37,9 +37,9 @@ class DecodePlan:
 
     @classmethod
     def of(cls, shape: DecodeShape, lengths: Sequence[int], sms: int, *, fixed: bool = False) -> "DecodePlan":
-        """One CTA for each SM, fewer if there are fewer tiles; a sequence without keys has a tile of its own.
+        """One CTA for each SM, fewer if there are fewer tiles; a sequence without keys has one tile.
 
-        With `fixed` there are as many CTAs as SMs for any lengths, so that a captured launch serves them all.
+        With `fixed` there are as many CTAs as SMs for any lengths, so that one captured launch can be replayed for all.
         """
         if not len(lengths):
             raise MisuseError("there are no sequences: nothing is to be launched")
@@ -65,17 +65,17 @@ class DecodePlan:
 
     @property
     def partial_shape(self) -> tuple[int, int, int]:
-        """Unfinished sums: two of each CTA."""
+        """Partial sums: two for each CTA."""
         return 2 * self.ctas, self.shape.group, self.shape.head_size
 
     @property
     def stats_shape(self) -> tuple[int, int, int]:
-        """The largest score and the total of each unfinished sum."""
+        """The maximum and the total of each partial sum."""
         return (*self.partial_shape[:2], 2)
 
     @property
     def counters(self) -> int:
-        """How many counters of arrivals there are: one for each sequence and KV head."""
+        """The number of arrival counters: one for each sequence and KV head."""
         return len(self.lengths) * self.shape.kv_heads
 
     def begin(self, cta: int) -> int:
@@ -83,7 +83,7 @@ class DecodePlan:
         return min(cta, self.working) * self.tiles // self.working
 
     def records(self, rows: Sequence[int] | None = None) -> Array:
-        """What the kernel reads of each sequence; without `rows`, sequences follow each other in the cache."""
+        """The kernel's record of each sequence; by default, sequences are consecutive in the cache."""
         starts, lengths = self.tile_starts.astype(np.int64), np.asarray(self.lengths, np.int64)
         first = np.cumsum(lengths) - lengths if rows is None else np.asarray(rows, np.int64)
         if len(first) != len(lengths):
@@ -91,7 +91,7 @@ class DecodePlan:
         return np.stack([starts[:-1], np.diff(starts), lengths, first], 1).astype(np.uint32)
 
     def begins(self, records: Array) -> Array:
-        """What the kernel reads of each CTA."""
+        """The kernel's record of each CTA."""
         working, total, heads = self.working, self.tiles, self.shape.kv_heads
         edges = np.arange(working + 1, dtype=np.int64) * total // working
         position = edges[:-1]
@@ -107,7 +107,7 @@ class DecodePlan:
         return made
 
     def explain(self) -> str:
-        """The cut in words."""
+        """The partition in words."""
         shape, tiles = self.shape, [self.begin(i + 1) - self.begin(i) for i in range(self.working)]
         keys = sum(self.lengths)
         cut = sum(self._parts(item) > 1 for item in range(self.counters))
@@ -126,5 +126,5 @@ class DecodePlan:
         return self._owner(first + end - start - 1) - self._owner(first) + 1
 
     def _owner(self, tile: int) -> int:
-        """The CTA that has a tile: the last that begins at it or before."""
+        """The CTA of a tile: the last that begins at it or before."""
         return ((tile + 1) * self.working - 1) // self.tiles

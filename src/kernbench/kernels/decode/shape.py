@@ -1,4 +1,4 @@
-"""What a decode kernel is built for: heads, types, and how the cache lies in memory."""
+"""The static parameters of a decode kernel: heads, types, and the cache's layout."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from kernbench.ptx.launching.tensor_map import TensorMap
 # keys of one tile, and of a warp in it
 TILE, WARP_KEYS = 64, 16
 LARGEST_GROUP = 16
-# arrays that the kernel is given, in this order; behind them the logarithms of the sums, if they are asked for
+# the kernel's array parameters, in this order; the logarithms of the sums follow with lse
 POINTERS = ("q", "out", "begins", "records", "table", "partial", "stats", "counters")
 
 
@@ -20,8 +20,8 @@ POINTERS = ("q", "out", "begins", "records", "table", "partial", "stats", "count
 class DecodeShape:
     """Heads and types: query and output [sequences, heads, head_size], `heads / kv_heads` query heads share a cache.
 
-    With `lse` the kernel also writes the natural logarithm of each softmax's sum [sequences, heads] in f32, by which
-    outputs over parts of the keys are merged; minus infinity where there are no keys. With `cache_dtype` "e4m3" keys
+    With `lse` the kernel also writes the natural logarithm of each softmax's sum [sequences, heads] in f32, with which
+    outputs over parts of the keys are merged; minus infinity without keys. With `cache_dtype` "e4m3" keys
     and values have 8 bits, and a launch has a scale for each.
     """
 
@@ -55,12 +55,12 @@ class DecodeShape:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in shared memory, of which one key has one or several."""
+        """Bytes of a row in shared memory; a key has one or several."""
         return row_bytes(self.head_size, self._element_bytes)
 
     @property
     def tile_bytes(self) -> int:
-        """Bytes of the keys of a tile; the values have as many."""
+        """Bytes of the keys of a tile, and of its values."""
         return TILE * self.head_size * self._element_bytes
 
     @property
@@ -69,9 +69,9 @@ class DecodeShape:
 
     @property
     def box_rows(self) -> int:
-        """Rows of the cache that one bulk copy brings."""
+        """Rows of the cache in one bulk copy."""
         return self.cache.box_rows(TILE)
 
     def tensor_map(self, maker: Maker, array: DeviceArray) -> TensorMap:
-        """A map of keys or values: the box is a tile of one head, or the part of it that a page has."""
+        """A map of keys or values: the box is a tile of one head, or the part of it in one page."""
         return self.cache.tensor_map(maker, array, self.kv_heads, self.head_size, TILE)

@@ -1,10 +1,10 @@
 """Decode attention for sm_90a: one warp copies keys and values through a ring of stages, four warps compute.
 
-A CTA walks its tiles of 64 keys (`plan` says which). The copying warp keeps the ring full with bulk tensor copies,
-across segments: the next head's keys come while this one's are merged. A computing warp takes 16 keys of every tile,
+A CTA processes its tiles of 64 keys (see `plan`). The copying warp keeps the ring full with bulk tensor copies,
+across segments: the next head's keys arrive while this one's are merged. A computing warp takes 16 keys of every tile,
 with the query heads of a group as the 16 rows of its products (rows past the group are zeros), and has its own softmax
-state. At the end of a segment the four states are merged through shared memory; of a head that several CTAs share, the
-one that comes last merges what all left in global memory. Counters are zero before a launch, and after it.
+state. At the end of a segment the four states are merged through shared memory; for a head that several CTAs share, the
+last one to arrive merges the partial sums in global memory. Counters are zero before a launch, and after it.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,26 +24,26 @@ WARPS = TILE // WARP_KEYS
 COMPUTING = WARPS * WARP
 THREADS = COMPUTING + WARP
 SHARED_BYTES = 227 << 10
-# barriers, statistics of the warps, a flag, and room to align the stages
+# barriers, statistics of the warps, a flag, and padding to align the stages
 _OTHER_BYTES = 2048
 _MOST_STAGES = 12
-# what the ring of a dense cache holds: on an H200 one sequence of 16,384 keys takes 24.8 us with four stages of 32 KiB,
-# 25.7 with all six that fit; a batch that memory limits is no slower
+# bytes of the ring of a dense cache: on an H200 one sequence of 16,384 keys takes 24.8 us with four stages of 32 KiB,
+# 25.7 with all six that fit; a batch limited by memory is no slower
 _RING_BYTES = 128 << 10
 _SWIZZLE_BYTES = 1024
 # elements of a load, and those that a thread merges at once if there are enough
 PIECE, LARGE_PIECE = 4, 8
-# parts of a head that are loaded at once, as many as registers hold: a load takes its way to L2 and back, and nothing
-# else is done meanwhile. One sequence with 8 KV heads has 18 parts of each on 132 SMs
+# parts of a head that are loaded at once, as many as registers hold: the latency of L2 dominates, and there is no other
+# work meanwhile. One sequence with 8 KV heads has 18 parts of each on 132 SMs
 PARTS_AT_ONCE = 18
-# number of the barrier that the computing warps have
+# barrier number of the computing warps
 MEETING = 1
 
 
 class DecodeKernel:
-    """The kernel of one shape; `stages` tiles of keys and values are under way at once.
+    """The kernel of one shape, with `stages` tiles of keys and values in flight.
 
-    By default as many as fit, and of a dense cache four, or 128 KiB of small tiles.
+    The default is as many as fit; for a dense cache four, or 128 KiB of small tiles.
     """
 
     name = "decode_sm90"
@@ -66,7 +66,7 @@ class DecodeKernel:
 
     @property
     def merge_bytes(self) -> int:
-        """Unfinished sums of the four warps."""
+        """Bytes of the partial sums of the four warps."""
         return WARPS * self.shape.group * self.shape.head_size * 4
 
     @property
@@ -75,7 +75,7 @@ class DecodeKernel:
         return self.stages * 2 * self.shape.tile_bytes + self.merge_bytes
 
     def build(self, lines: bool = True) -> Kernel:
-        """The kernel, built and checked; with `lines` it names those of its source."""
+        """The kernel, built and checked; with `lines` it has line information."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(THREADS)
         for name in ("k_map", "v_map"):
             kernel.param("tensormap", name)
@@ -88,12 +88,12 @@ class DecodeKernel:
         return kernel.build(self.program)
 
     def program(self, ctx: Context) -> None:
-        """Barriers, then the roles."""
+        """Initialise barriers, then branch to the roles of the warps."""
         _Cta(ctx, self).run()
 
 
 class _Cta:
-    """The kernel while it is built."""
+    """The kernel under construction."""
 
     def __init__(self, ctx: Context, kernel: DecodeKernel):
         self.ctx, self.kernel, self.shape = ctx, kernel, kernel.shape
@@ -104,7 +104,7 @@ class _Cta:
         self.stage_bytes = 2 * self.shape.tile_bytes
 
     def run(self) -> None:
-        """Barriers, then the roles."""
+        """Initialise barriers, then branch to the roles of the warps."""
         ctx = self.ctx
         with ctx.if_(ctx.tid_x == COMPUTING):
             for name in ("k_map", "v_map"):
@@ -124,7 +124,7 @@ class _Cta:
     # The warp that copies
 
     def copy(self, walk: Walk) -> None:
-        """Begin the copies of each tile as soon as its stage is empty: a lane for each box of keys and of values."""
+        """Start the copies of each tile as soon as its stage is empty: a lane for each box of keys and of values."""
         ctx = self.ctx
         maps = [ctx.tensor_map(name) for name in ("k_map", "v_map")]
         boxes = TILE // self.shape.box_rows
@@ -137,7 +137,7 @@ class _Cta:
                 page, row = boxes_of(tile)
                 ctx.mbarrier_wait(self.empty[ring.stage], ring.parity ^ 1)
                 full = self.full + ring.stage
-                # the copies show what they write themselves: the arrival has nothing to release
+                # the copies publish their own writes: the arrival has nothing to release
                 ctx.mbarrier_arrive_expect_tx(full, self.stage_bytes, sem="relaxed", pred=self.lane == 0)
                 target = self.ring + ctx.mad(ring.stage, self.stage_bytes, mine * (self.shape.tile_bytes // boxes))
                 for number, one in enumerate(maps):
@@ -147,10 +147,10 @@ class _Cta:
                 ring.advance()
 
     def _located(self, segment: Segment, mine: Register, boxes: int) -> Callable[[Register], tuple[Register, Register]]:
-        """What gives page and row of a lane's box for each tile of a segment, one after the other.
+        """A function that returns page and row of a lane's box for the consecutive tiles of a segment.
 
-        Every lane loads an entry of the table, so that a load serves several tiles, and those of the next ones come
-        meanwhile. What lies behind a sequence's end comes from behind the last page: zeros.
+        Every lane loads an entry of the table, so that a load serves several tiles, and entries of the next tiles are
+        prefetched. Rows behind a sequence's end come from behind the last page: zeros.
         """
         ctx, cache = self.ctx, self.shape.cache
         if isinstance(cache, DenseCache):
@@ -179,7 +179,7 @@ class _Cta:
     # The warps that compute
 
     def compute(self, walk: Walk) -> None:
-        """All segments: the tiles of each, then the merge of what the warps have."""
+        """All segments: the tiles of each, then the merge of the warps' states."""
         ctx = self.ctx
         kind = NarrowSoftmax if self.shape.narrow else Softmax
         softmax = kind(ctx, self.shape, self.warp, self.lane)
@@ -198,14 +198,16 @@ class _Cta:
 
 
 class _Ring:
-    """A stage after the other: its number, and the parity of its barrier's phase while it is filled."""
+    """Stages of a ring in order: the index of the current one, and the parity of its barrier's phase while it is
+    filled.
+    """
 
     def __init__(self, ctx: Context, stages: int):
         self.ctx, self.stages = ctx, stages
         self.stage, self.parity = ctx.const(0, "u32"), ctx.const(0, "u32")
 
     def advance(self) -> None:
-        """Go on to the next stage; behind the last comes the first, in the next phase."""
+        """Go to the next stage; after the last comes the first, in the next phase."""
         ctx = self.ctx
         self.stage += 1
         begins = self.stage == self.stages
@@ -214,7 +216,7 @@ class _Ring:
 
 
 class _Merge:
-    """The end of a segment: states of four warps, then of CTAs, become an output."""
+    """The end of a segment: merges the states of four warps, then of CTAs, into an output."""
 
     def __init__(self, ctx: Context, cta: _Cta, walk: Walk):
         self.ctx, self.cta, self.shape, self.walk = ctx, cta, cta.shape, walk
@@ -234,7 +236,7 @@ class _Merge:
         self.ctx.bar_sync(MEETING, COMPUTING)
 
     def run(self, softmax: Softmax, segment: Segment) -> None:
-        """Merge, and write the output, or what another CTA merges."""
+        """Merge, and write the output, or a partial sum for another CTA."""
         ctx, shape = self.ctx, self.shape
         softmax.leave(self.sums, self.states)
         self.meet()
@@ -250,17 +252,17 @@ class _Merge:
                 with ctx.if_(column == 0):
                     ctx.store(self.stats, (largest, total), ctx.mad(slot, shape.group, row) * 2)
             self._arrive(segment)
-        # the next segment's states are written when all have read these
+        # the next segment's states are written only after all have read these
         self.meet()
 
     def _pieces(self) -> Iterator[tuple[Register, Register, Register]]:
-        """Row, column and element of what a thread merges, piece after piece."""
+        """Row, column and element of the pieces that a thread merges."""
         ctx, size = self.ctx, self.shape.head_size
         with ctx.loop(ctx.tid_x * self.width, self.elements, COMPUTING * self.width) as element:
             yield element // size, element % size, element
 
     def _of_warps(self, row: Register, element: Register) -> tuple[list[Register], Register, Register]:
-        """The sums of a piece over all warps, with the largest score that they go by, and the total."""
+        """The sums of a piece over all warps, with the common maximum, and the total."""
         ctx = self.ctx
         states = [ctx.load(self.states, row * 2 + warp * self.shape.group * 2, vec=2) for warp in range(WARPS)]
         largest = states[0][0].copy()
@@ -278,7 +280,7 @@ class _Merge:
         return values, largest, total
 
     def _leave(self, values: list[Register], where: Register) -> None:
-        """A piece of what another CTA merges."""
+        """Write a piece of a partial sum for another CTA."""
         for i in self.begins:
             self.ctx.store(self.partial, tuple(values[i : i + PIECE]), where + i)
 
@@ -291,7 +293,7 @@ class _Merge:
         largest: Register,
         total: Register,
     ) -> None:
-        """Sums over their total, as the output has them; without keys, zeros."""
+        """Write sums divided by their total as output; zeros without keys."""
         ctx, shape = self.ctx, self.shape
         inverse = ctx.selp(ctx.rcp(total), 0.0, total > 0.0)
         if shape.narrow:
@@ -302,12 +304,12 @@ class _Merge:
         head = ctx.mad(segment.sequence, shape.heads, segment.head * shape.group) + row
         ctx.store(self.out, packed, (ctx.mad(head, shape.head_size, column)) // 2)
         if shape.lse:
-            # the largest score is kept times log2(e); without keys lg2(0) is minus infinity, and stays it
+            # the maximum is scaled by log2(e); without keys lg2(0) is minus infinity, and remains so
             with ctx.if_(column == 0):
                 ctx.store(ctx.pointer("lse_ptr", "f32"), (largest + ctx.lg2(total)) * LN_2, head)
 
     def _arrive(self, segment: Segment) -> None:
-        """Count a part of a head that is shared; the CTA that completes it merges all parts."""
+        """Count an arrival at a shared head; the CTA that completes it merges all parts."""
         ctx, shape = self.ctx, self.shape
         first, parts = self.walk.owners(segment)
         item = ctx.mad(segment.sequence, shape.kv_heads, segment.head)
@@ -322,7 +324,7 @@ class _Merge:
                 ctx.store(self.counters + item, ctx.const(0, "u32"))
 
     def _merge_parts(self, segment: Segment, first: Register, parts: Register) -> None:
-        """All parts of a head, many loaded at once: what a load takes is most of the time that this takes."""
+        """Merge all parts of a head, many loaded at once, as the latency of loads dominates."""
         ctx = self.ctx
         for row, column, element in self._pieces():
             largest, total = ctx.const(LOWEST, "f32"), ctx.const(0.0, "f32")
@@ -330,7 +332,7 @@ class _Merge:
             with ctx.loop(0, parts, PARTS_AT_ONCE) as part:
                 slots = [self._slot(first, part + i) for i in range(PARTS_AT_ONCE)]
                 there = [part + i < parts for i in range(PARTS_AT_ONCE)]
-                # an assembler keeps the order of relaxed loads: what is needed first comes last, all others with it
+                # ptxas keeps the order of relaxed loads: load last what is needed first, so that all are in flight
                 sums = [self._sums(slot, one, element) for slot, one in zip(slots, there, strict=True)]
                 states = [self._state(slot, one, row) for slot, one in zip(slots, there, strict=True)]
                 new = largest.copy()
@@ -347,12 +349,12 @@ class _Merge:
             self._write(segment, row, column, values, largest, total)
 
     def _slot(self, first: Register, part: Register) -> Register:
-        """Where a part lies: the first CTA's part is its last segment, of the others it is the first."""
+        """The index of a part: the first CTA's part is its last segment, of the others it is the first."""
         ctx = self.ctx
         return (first + part) * 2 + ctx.selp(ctx.const(1, "u32"), 0, part == 0)
 
     def _state(self, slot: Register, there: Predicate, row: Register) -> tuple[Register, Register]:
-        """Largest score and total of a part; one that is not there counts for nothing."""
+        """Maximum and total of a part; one that does not exist has no weight."""
         ctx = self.ctx
         where = ctx.mad(slot, self.shape.group, row) * 2
         score, total = ctx.load(self.stats, where, vec=2, mask=there, other=(LOWEST, 0.0), sem="relaxed", scope="gpu")

@@ -1,8 +1,8 @@
-"""The softmax state of one warp: 16 rows of query heads, and the keys that it took so far.
+"""The softmax state of one warp: 16 rows of query heads, over the keys processed so far.
 
-Products are `mma.m16n8k16`: scores have query heads as rows and 8 keys as columns, and become, as they lie in
-registers, the left side of the product with the values. A lane has two rows, eight apart, and two columns of every
-eight. Scores are kept times log2(e), so that ex2 serves.
+Products are `mma.m16n8k16`: scores have query heads as rows and 8 keys as columns, and their registers have the
+layout of the left operand of the product with the values. A lane has two rows, eight apart, and two columns of every
+eight. Scores are scaled by log2(e), so that ex2 computes exp.
 """
 
 from kernbench.kernels.attention import LOWEST, ROW_BYTES
@@ -10,17 +10,17 @@ from kernbench.kernels.decode.shape import TILE, WARP_KEYS, DecodeShape
 from kernbench.kernels.decode.walk import Segment
 from kernbench.ptx.builder import FULL_MASK, Context, Pointer, Predicate, Register
 
-# depth of a product, columns of one, and rows between the two of a lane
+# depth of a product, columns of one, and distance of the two rows of a lane
 DEPTH, OCTET = 16, 8
 PIECE_BYTES = 16
 
 
 class Softmax:
-    """One warp's largest scores, totals and sums."""
+    """One warp's maxima, totals and sums."""
 
     def __init__(self, ctx: Context, shape: DecodeShape, warp: Register, lane: Register):
         self.ctx, self.shape, self.warp, self.lane = ctx, shape, warp, lane
-        # what is multiplied; elements of 8 bits become f16
+        # operand type; 8-bit elements are converted to f16
         self.multiplied = "f16" if shape.narrow else shape.dtype
         self.types = f"f32.{self.multiplied}.{self.multiplied}.f32"
         self.queries = ctx.pointer("q_ptr", "b32")
@@ -34,10 +34,10 @@ class Softmax:
         self.sums = [[ctx.const(0.0, "f32") for _ in range(4)] for _ in range(shape.head_size // OCTET)]
 
     def _lane_offsets(self) -> tuple[Register, Register]:
-        """Bytes from a tile's begin to the row that this lane gives to ldmatrix, for keys and for values.
+        """Byte offsets from a tile's begin to the row that this lane passes to ldmatrix, for keys and for values.
 
         Four matrices of 8 rows of 16 bytes: of keys, two pieces of 8 keys, then of the next 8 keys; of values, a piece
-        of 16 keys, then the next piece. In a row of 128 bytes, piece p of 16 lies at p ^ (row % 8), in one of 64 at
+        of 16 keys, then the next piece. In a row of 128 bytes, piece p of 16 is at p ^ (row % 8), in one of 64 at
         p ^ (row / 2 % 4).
         """
         rows, row_bytes = self.shape.box_rows, self.shape.row_bytes
@@ -51,7 +51,7 @@ class Softmax:
         return of_keys, of_values
 
     def begin(self, segment: Segment) -> None:
-        """An empty state, and the queries of a segment's heads."""
+        """Reset the state, and load the queries of a segment's heads."""
         ctx, shape = self.ctx, self.shape
         for half in range(2):
             self.largest[half].set(LOWEST)
@@ -65,14 +65,14 @@ class Softmax:
             self._load_queries(head + row, row < shape.group, half)
 
     def _load_queries(self, row: Register, there: Predicate, half: int) -> None:
-        """A lane's elements of a query; registers of a product: rows, rows + 8, then the same for 8 columns more."""
+        """A lane's elements of a query; registers of a product: rows, rows + 8, then the same for 8 more columns."""
         ctx = self.ctx
         source = self.queries + ctx.mad(row, self.shape.head_size, self.column) // 2
         for i in range(half, len(self.fragments), 2):
             ctx.load(source[i // 2 * (OCTET // 2)], mask=there, other=0, out=self.fragments[i])
 
     def add(self, stage: Pointer, tile: Register, segment: Segment) -> None:
-        """A tile that is there: keys past the sequence's end count for nothing, whatever lies there."""
+        """Add a tile that has arrived: keys past the sequence's end are masked, whatever their memory holds."""
         ctx = self.ctx
         scores = self._scores(stage)
         left = segment.length - tile * TILE
@@ -94,7 +94,7 @@ class Softmax:
         return [score * self.scale for sums in scores for score in sums]
 
     def _turned(self, stage: Pointer, lane: Register) -> list[Pointer]:
-        """The lane's row, at each of the pairs of pieces that a row has."""
+        """The lane's row, at each pair of pieces of a row (the swizzle)."""
         first = stage + lane
         pairs = self.shape.row_bytes // (2 * PIECE_BYTES)
         return [first] + [
@@ -108,7 +108,7 @@ class Softmax:
         return lanes[pair].shifted(span * self.shape.box_rows * self.shape.row_bytes)
 
     def _update(self, stage: Pointer, scores: list[Register], keys: Register | None) -> None:
-        """Largest scores, totals and sums with 16 keys more; with `keys`, only so many of the tile are there."""
+        """Update maxima, totals and sums with 16 more keys; with `keys`, only that many of the tile exist."""
         ctx = self.ctx
         if keys is not None:
             scores = self._masked(scores, keys)
@@ -134,13 +134,13 @@ class Softmax:
         self._add_values(stage, packed, keys)
 
     def _masked(self, scores: list[Register], keys: Register) -> list[Register]:
-        """Scores of keys that are not there become minus infinity."""
+        """Scores of missing keys become minus infinity."""
         ctx = self.ctx
         left = keys.to("s32") - (self.first_key + self.column).to("s32")
         return [ctx.selp(score, float("-inf"), left > i // 4 * OCTET + i % 2) for i, score in enumerate(scores)]
 
     def _add_values(self, stage: Pointer, weights: list[Register], keys: Register | None) -> None:
-        """Sums with the values of 16 keys more; those of keys that are not there are taken for zeros: 0 times NaN."""
+        """Add the values of 16 more keys to the sums; missing ones are set to zero, since 0 times NaN is NaN."""
         ctx = self.ctx
         lanes = self._turned(stage.shifted(self.shape.tile_bytes), self.value_lane)
         present = None if keys is None else self._present(keys)
@@ -153,7 +153,7 @@ class Softmax:
                 ctx.mma("m16n8k16", weights, values[2 * half : 2 * half + 2], sums, types=self.types, out=tuple(sums))
 
     def _present(self, keys: Register) -> list[Register]:
-        """Bits of a register with two keys' values, for eight keys and the next eight: ones where a key is there."""
+        """Masks of a register with two keys' values, for eight keys and the next eight: ones where a key exists."""
         ctx = self.ctx
         found = []
         for octet in range(2):

@@ -1,4 +1,4 @@
-"""The way of a CTA through its tiles, in the registers of every warp."""
+"""Iteration of a CTA over its segments, in the registers of every warp."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kernbench.ptx.builder import Context, Register
 
 @dataclass(frozen=True)
 class Segment:
-    """What a CTA has of one KV head of a sequence: `count` of its `tiles`, from number `tile` on.
+    """A CTA's part of one KV head of a sequence: `count` of its `tiles`, from number `tile` on.
 
     The sequence has `length` keys, the first in `row` of a dense cache; its tiles begin at `start`, counted for a head.
     """
@@ -26,9 +26,9 @@ class Segment:
 
 
 class Walk:
-    """Where a CTA begins, and how it goes on: one load of 48 bytes, then one of 16 for each sequence.
+    """Iterates from a CTA's first tile: one load of 48 bytes, then one of 16 for each sequence.
 
-    All that depends on the lengths comes from memory: a launch that was captured serves other lengths, too.
+    All that depends on the lengths is loaded from memory: a captured launch can be replayed for other lengths.
     """
 
     def __init__(self, ctx: Context, shape: DecodeShape):
@@ -55,7 +55,7 @@ class Walk:
                 ctx.load(self.records + self.sequence * 4, vec=4, out=tuple(self.record))
 
     def owners(self, segment: Segment) -> tuple[Register, Register]:
-        """The first CTA that has tiles of a segment's head, and how many have."""
+        """The first CTA with tiles of a segment's head, and the number of such CTAs."""
         begin = self.ctx.mad(segment.head, segment.tiles, segment.start * self.shape.kv_heads)
         first, last = self._owner(begin), self._owner(begin + segment.tiles - 1)
         return first, last - first + 1

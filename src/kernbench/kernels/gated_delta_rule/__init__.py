@@ -1,4 +1,4 @@
-"""The gated delta rule on Hopper: whole sequences by chunks, and one token a sequence, its state updated in place.
+"""The gated delta rule on Hopper: whole sequences by chunks, and one token per sequence, its state updated in place.
 
 shape = ForwardShape(heads=16, v_heads=32)
 plan = ForwardPlan.of(shape, lengths, sms=132)

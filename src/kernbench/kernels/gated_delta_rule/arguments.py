@@ -1,4 +1,4 @@
-"""The launches of a forward pass, and what they are given, on any device."""
+"""The launches of a forward pass with their arguments, on any device."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from kernbench.kernels.gated_delta_rule.shape import CHUNK, ForwardPlan, Forward
 from kernbench.ptx.launching.device_base import DeviceArray, Extent
 from kernbench.ptx.launching.tensor_map import TensorMap
 
-# what a plan is on a device
+# the arrays of a plan
 TABLES = ("chunks", "segments", "inner", "chains")
-# what kernels leave for each other; the last three where sequences are cut
+# intermediate arrays between kernels; the last three if sequences are cut
 BETWEEN = ("gates", "inverses", "states", "transfers", "starts")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, its grid, and the names of arrays that it has maps of and pointers to; "" is an array of nobody."""
+    """A kernel, its grid, and the names of the arrays behind its maps and pointers; "" is an unused array."""
 
     kernel: InverseKernel | ForwardKernel | ChainKernel
     grid: Extent
@@ -37,9 +37,9 @@ class Launch:
 
 
 def launches(shape: ForwardShape, sizes: Mapping[str, int], optional: Sequence[str], sms: int) -> list[Launch]:
-    """One after the other, for tables of so many rows: inverses; of segments that are cut their chain; the outputs.
+    """In order, for tables of these sizes: inverses; if sequences are cut, their segments and the chain; the outputs.
 
-    `optional` says which of "initial" and "final" are given; `sms` how many SMs there are, 0 where nobody knows.
+    `optional` has which of "initial" and "final" are given; `sms` is the number of SMs, 0 if unknown.
     """
     inverse, forward = InverseKernel(shape), ForwardKernel.fitting(shape, sizes["segments"], sms)
     made = [Launch(inverse, inverse.grid(sizes["chunks"]), ("k", "inverses"), INVERSE_POINTERS)]
@@ -58,7 +58,7 @@ def launches(shape: ForwardShape, sizes: Mapping[str, int], optional: Sequence[s
 
 
 def between(plan: ForwardPlan) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Arrays between the kernels by name: shapes, and types as kernels name them."""
+    """Intermediate arrays by name: shapes, and types as kernels name them."""
     shape, keys = plan.shape, plan.shape.key_size
     made: dict[str, tuple[tuple[int, ...], str]] = {
         "gates": ((plan.tokens, shape.v_heads), "f32"),
@@ -73,7 +73,7 @@ def between(plan: ForwardPlan) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def check_arrays(shape: ForwardShape, tokens: int, sequences: int, arrays: Mapping[str, Shaped]) -> None:
-    """Raise MisuseError for what is read or written and has another shape."""
+    """Raise MisuseError for arrays of wrong shapes."""
     queries, values = (tokens, shape.heads, shape.key_size), (tokens, shape.v_heads, shape.value_size)
     states = (sequences, shape.v_heads, shape.value_size, shape.key_size)
     wanted = {"q": queries, "k": queries, "v": values, "out": values, "initial": states, "final": states}
@@ -84,9 +84,10 @@ def check_arrays(shape: ForwardShape, tokens: int, sequences: int, arrays: Mappi
 
 
 class ForwardPass:
-    """A plan on a device, with the arrays between its kernels.
+    """A plan on a device, with the intermediate arrays.
 
-    `arguments` gives, for arrays q, k, v, g, beta, out and perhaps initial and final, each launch with its arguments.
+    `arguments` returns each launch with its arguments, for arrays q, k, v, g, beta, out and optionally initial and
+    final.
     """
 
     def __init__(self, device: Maker, plan: ForwardPlan, numpy_types: Mapping[str, object]):
@@ -98,7 +99,7 @@ class ForwardPass:
     def arguments(
         self, arrays: Mapping[str, DeviceArray], scale: float | None = None
     ) -> list[tuple[Launch, list[object]]]:
-        """Launches in their order."""
+        """Launches in order."""
         plan = self.plan
         check_arrays(plan.shape, plan.tokens, len(plan.lengths), arrays)
         given = {**arrays, **self._own}
@@ -113,7 +114,7 @@ class ForwardPass:
 
 
 def _rows(device: Maker, array: DeviceArray, spans: int | None = None) -> TensorMap:
-    """A map of [rows, heads, size]: the box is 64 rows of one head, or so many spans of them."""
+    """A map of [rows, heads, size]: the box is 64 rows of one head, or `spans` spans of them."""
     rows, heads, size = array.shape
     row = heads * size * ELEMENT_BYTES
     dims, strides = (SPAN, rows, size // SPAN, heads), (row, ROW_BYTES, size * ELEMENT_BYTES)

@@ -1,7 +1,7 @@
-"""The state that each segment of a sequence begins with: S <- S P + N from one segment to the next.
+"""The initial state of each segment of a sequence: S <- S P + N from one segment to the next.
 
-P is the matrix that a segment multiplies a state with, N what its tokens add, both f32. Rows of a state do not depend
-on each other: a CTA has 16 of them, and a thread a column.
+P is the matrix by which a segment multiplies a state, N what its tokens add, both f32. Rows of a state are
+independent: a CTA has 16 of them, and a thread a column.
 """
 
 from kernbench.kernels.gated_delta_rule.shape import ForwardShape
@@ -9,7 +9,7 @@ from kernbench.ptx.builder import Context, PtxKernel, Register
 from kernbench.ptx.text.module import Kernel
 
 ROWS, WIDE = 16, 4
-# rows of a matrix that are under way at once
+# rows of a matrix that are loaded at once
 AT_ONCE = 16
 POINTERS = ("chains", "transfers", "states", "initial", "starts")
 
@@ -25,7 +25,7 @@ class ChainKernel:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: a column each."""
+        """Threads of a CTA: one per column."""
         return self.shape.key_size
 
     @property
@@ -38,14 +38,14 @@ class ChainKernel:
         return self.shape.value_size // ROWS, self.shape.v_heads, sequences
 
     def build(self, lines: bool = True) -> Kernel:
-        """The kernel, built and checked; with `lines` it names those of its source."""
+        """The kernel, built and checked; with `lines` it has line information."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads)
         for name in POINTERS:
             kernel.param("u64", f"{name}_ptr")
         return kernel.build(self.program)
 
     def program(self, ctx: Context) -> None:
-        """From segment to segment; the last has nobody to give its state to."""
+        """From segment to segment; the last has no successor."""
         shape, keys = self.shape, self.shape.key_size
         chain = ctx.pointer("chains_ptr", "u32") + ctx.ctaid_z * 4
         first, count, inner, _ = ctx.load(chain, vec=4)

@@ -1,21 +1,21 @@
-"""The gated delta rule over whole sequences for sm_90a: a CTA walks a segment of one for a value head.
+"""The gated delta rule over whole sequences for sm_90a: a CTA processes a segment of one for a value head.
 
 The state [V, K] stays in registers, in f32, from the first chunk to the last. A group of four warps has 64 of its rows,
-and with them 64 rows of everything that has V: all is multiplied transposed, so that the left side of every product,
-the state among them, is what the one before left in registers. Groups need nothing of each other but the operands,
-which one thread copies into a ring of stages, and what a group of its own makes ahead of them: the weights
-P = lower((q k^T) e^(G[i] - G[j])), and powers of G, the cumulated gates. What a group does with a chunk (B is the
-inverse of `inverse`, S the state before the chunk, rounded):
+and with them 64 rows of everything that has V: all products are transposed, so that the left operand of every product,
+including the state, is what the one before left in registers. Groups share only the operands, which one thread copies
+into a ring of stages, and what another group precomputes: the weights P = lower((q k^T) e^(G[i] - G[j])), and powers
+of G, the cumulated gates. The steps of a group for a chunk (B is the inverse of `inverse`, S the state before the
+chunk, rounded):
 
-1. X = S k^T, then S q^T, which is under way while the output of the chunk before leaves and
-2. Y = v^T - X e^G is made and rounded, and V' = Y B^T multiplied
-3. the state e^(G[last]) S + (V' e^(G[last] - G)) k, and behind it
-4. the output (S q^T) e^G + V' P^T, which is under way while the next chunk begins
+1. X = S k^T, then S q^T, which is in flight while the output of the chunk before is stored and
+2. Y = v^T - X e^G is computed and rounded, and V' = Y B^T multiplied
+3. the state e^(G[last]) S + (V' e^(G[last] - G)) k, and after it
+4. the output (S q^T) e^G + V' P^T, which is in flight while the next chunk begins
 
-Where there are few sequences and heads, a CTA has 64 rows of the state, and another the others. And then sequences may
-be cut: a state that a segment begins with comes out of it multiplied with a matrix, and what its tokens add does not
-depend on it. The same kernel without queries makes both: from zeros what is added, and from the identity, without
-values, the matrix. `chain` then finds the state that each segment begins with.
+With few sequences and heads, a CTA has 64 rows of the state, and another the others. Sequences may also
+be cut: the final state of a segment is its initial state times a matrix, plus what its tokens add, which does not
+depend on it. The same kernel without queries computes both: the latter from zeros, and the matrix from the identity,
+without values. `chain` then computes the initial state of each segment.
 """
 
 from kernbench.common.errors import MisuseError
@@ -28,10 +28,10 @@ from kernbench.ptx.text.module import Kernel
 WARP = 32
 SHARED_BYTES = 227 << 10
 _SWIZZLE_BYTES = 1024
-# groups that compute -> registers of a thread of theirs, of one that makes weights, and of one that copies
+# computing groups -> registers of a thread of theirs, of one that computes weights, and of one that copies
 REGISTERS = {1: (240, 120, 24), 2: (208, 72, 24)}
-# what a kernel is for -> the operands of its chunks: the whole; the state that a segment ends with when it begins with
-# zeros; and the matrix that it multiplies a state with that it begins with, which is where the identity ends
+# kind of kernel -> the operands of its chunks: the whole pass; the final state of a segment that begins with
+# zeros; and the matrix by which it multiplies its initial state, which is the final state for the identity
 OPERANDS = {
     "forward": ("q", "k", "v", "inverses"),
     "states": ("k", "v", "inverses"),
@@ -40,7 +40,7 @@ OPERANDS = {
 
 
 class ForwardKernel:
-    """The kernel of one shape, with `stages` chunks under way, for one of `OPERANDS`; `parts` CTAs share a state."""
+    """The kernel of one shape, with `stages` chunks in flight, for one of `OPERANDS`; `parts` CTAs share a state."""
 
     target = "sm_90a"
 
@@ -48,7 +48,7 @@ class ForwardKernel:
         self.shape, self.kind, self.operands = shape, kind, OPERANDS[kind]
         self.parts = min(parts, self.all_groups)
         self.name = f"gated_delta_{kind}"
-        # a CTA with one group is done with a chunk before the next one's operands come, if they are asked for so late
+        # with a single group a CTA needs more stages, as it processes a chunk faster than operands arrive
         self.stages = stages = stages if stages is not None else 4 // self.groups
         if stages < 1 or stages & (stages - 1):
             raise MisuseError(f"stages = {stages!r}: a power of two is wanted")
@@ -57,7 +57,7 @@ class ForwardKernel:
 
     @classmethod
     def fitting(cls, shape: ForwardShape, segments: int, sms: int, kind: str = "forward") -> "ForwardKernel":
-        """The one whose CTAs are done first."""
+        """The variant whose CTAs finish first."""
         whole = cls(shape, kind=kind)
         return cls(shape, kind=kind, parts=parts_of(whole.all_groups, shape.v_heads * segments, sms))
 
@@ -68,12 +68,12 @@ class ForwardKernel:
 
     @property
     def groups(self) -> int:
-        """Those of a CTA."""
+        """Computing groups of a CTA."""
         return self.all_groups // self.parts
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: the groups, the one that makes weights, and one of which a thread copies."""
+        """Threads of a CTA: the computing groups, the one for weights, and one of which a single thread copies."""
         return (self.groups + 2) * GROUP
 
     @property
@@ -83,17 +83,17 @@ class ForwardKernel:
 
     @property
     def stage_bytes(self) -> int:
-        """The operands of a chunk."""
+        """Bytes of the operands of a chunk."""
         return Operands.nbytes(self.shape, self.operands, self.groups)
 
     @property
     def maps(self) -> tuple[str, ...]:
-        """Arrays that the kernel has tensor maps of, in this order."""
+        """Arrays behind the kernel's tensor maps, in order."""
         return *self.operands, *(("out",) if "q" in self.operands else ())
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """Arrays that the kernel is given behind them, in this order."""
+        """Arrays of the kernel's further parameters, in order."""
         more = ("initial", "final", "out") if "q" in self.operands else (self.kind,)
         return "segments" if "q" in self.operands else "inner", "gates", *more
 
@@ -102,7 +102,7 @@ class ForwardKernel:
         return self.shape.v_heads * self.parts, segments, 1
 
     def build(self, lines: bool = True) -> Kernel:
-        """The kernel, built and checked; with `lines` it names those of its source."""
+        """The kernel, built and checked; with `lines` it has line information."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads)
         for name in self.maps:
             kernel.param("tensormap", f"{name}_map")
@@ -114,12 +114,12 @@ class ForwardKernel:
         return kernel.build(self.program)
 
     def program(self, ctx: Context) -> None:
-        """Barriers, then the roles."""
+        """Initialise barriers, then branch to the roles of the warps."""
         _Cta(ctx, self).run()
 
 
 class _Cta:
-    """The kernel while it is built."""
+    """The kernel under construction."""
 
     def __init__(self, ctx: Context, kernel: ForwardKernel):
         self.ctx, self.kernel, self.shape = ctx, kernel, kernel.shape
@@ -135,7 +135,7 @@ class _Cta:
         self.count = (self.rows + (CHUNK - 1)) >> 6
 
     def run(self) -> None:
-        """Barriers, then the roles."""
+        """Initialise barriers, then branch to the roles of the warps."""
         ctx, computing = self.ctx, self.kernel.groups * GROUP
         warps = computing // WARP
         with ctx.if_(ctx.tid_x == 0):
@@ -186,7 +186,7 @@ class _Cta:
                     ctx.tma_load(target.panel(panel), maps[name], (0, row, span, self.head), full)
 
     def weigh(self) -> None:
-        """The group that goes ahead."""
+        """The group that computes weights ahead of the others."""
         ctx = self.ctx
         weights = Weights(ctx, self.shape, self.ring, self.between, self.head)
         weights.look(self.row, ctx.min(self.rows, CHUNK))
@@ -198,14 +198,14 @@ class _Cta:
             weights.share_gates(buffer)
             length = ctx.min(left, CHUNK)
             left -= length
-            # the next chunk's come while this one is multiplied
+            # prefetch the next chunk's while this one is multiplied
             weights.look(ctx.mad(number, CHUNK, self.row) + CHUNK, ctx.min(left, CHUNK))
             ctx.mbarrier_wait(self.full[stage], parity)
             weights.make(stage, buffer, length)
             ctx.mbarrier_arrive(self.empty[stage], pred=weights.lane == 0)
 
     def compute(self) -> None:
-        """A group: all chunks one after the other; the output of each leaves while the next is under way."""
+        """A computing group: all chunks in order; the output of each is stored while the next is in flight."""
         ctx, kernel = self.ctx, self.kernel
         group = Group(ctx, self.shape, self.ring, self.between, self.head, self.part * kernel.groups)
         whole = "q" in kernel.operands
@@ -246,11 +246,11 @@ class _Cta:
                 group.store_rows(row, length)
 
     def _item(self, number: Register) -> Register:
-        """The number of a state of this value head."""
+        """The index of a state of this value head."""
         return self.ctx.mad(number, self.shape.v_heads, self.head)
 
 
 def _position(turn: Register, count: int) -> tuple[Register, Register]:
-    """Where the use of a ring of `count` number `turn` lies, and the parity of its phase."""
-    # an assembler of PTX divides where it is asked to, also by two
+    """Stage of use number `turn` of a ring of `count`, and the parity of its phase."""
+    # ptxas does not turn divisions into shifts, not even by two
     return turn & (count - 1), (turn >> (count.bit_length() - 1)) & 1

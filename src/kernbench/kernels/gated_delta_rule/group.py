@@ -1,4 +1,4 @@
-"""What a group of four warps of the forward kernel does: 64 rows of the state, and of all that has as many."""
+"""A computing group of four warps of the forward kernel: 64 rows of the state, and of all that has as many."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ DEPTH, OCTET = 16, 8
 PIECE_BYTES = 16
 # bytes of 64 rows of 128: a panel of every operand, and all of a tile with 64 columns
 PANEL_BYTES = CHUNK * ROW_BYTES
-# chunks whose weights and gates lie in shared memory
+# chunks whose weights and gates are in shared memory
 AHEAD = 2
-# the barrier of the group that makes weights; those of the others come behind it
+# barrier of the group that computes weights; those of the others follow
 WEIGHTS_BARRIER = 1
 
 
 @dataclass(frozen=True)
 class Operands:
-    """The ring: shared memory for q, k, v and the inverse of so many stages, by name."""
+    """The ring: shared memory of all stages for q, k, v and the inverse, by name."""
 
     tiles: dict[str, Matrix]
 
@@ -40,7 +40,7 @@ class Operands:
     def at(
         cls, ctx: Context, start: Pointer, shape: ForwardShape, stages: int, names: Sequence[str], groups: int
     ) -> "Operands":
-        """One operand behind the other."""
+        """Allocate the operands one after the other."""
         tiles = {}
         for name in names:
             depth = cls.depth(shape, name, groups)
@@ -50,9 +50,9 @@ class Operands:
 
 
 class Between:
-    """What the group that makes weights leaves for the others, of two chunks: weights, and powers of the gates.
+    """Results of the group that computes weights, for two chunks: weights, and powers of the gates.
 
-    `decay` are e^G, `carried` the same times the scale, `late` e^(G[last] - G), 64 each. Where there are queries, each
+    `decay` are e^G, `carried` the same times the scale, `late` e^(G[last] - G), 64 each. With queries, each
     group has a tile for its output.
     """
 
@@ -77,22 +77,22 @@ class Group:
     ):
         self.ctx, self.shape, self.ring, self.between, self.head = ctx, shape, ring, between, head
         self.local, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
-        # which 64 rows of the state, among those of all CTAs
+        # index of this group's 64 rows of the state, among those of all CTAs
         self.number = self.local + first
         self.row, self.column = first_element(ctx, self.thread)
         self.types = f"f32.{shape.dtype}.{shape.dtype}"
         tiles = ring.tiles
         self.k, self.inverse = (ctx.wgmma_descriptor(tiles[name]) for name in ("k", "inverses"))
-        # with queries there is an output; without values, what a state becomes of itself alone
+        # queries are for the output; without values only the matrix of a segment is computed
         self.q = ctx.wgmma_descriptor(tiles["q"]) if "q" in tiles else None
-        # keys once more, as the right side of a product over tokens
+        # keys again, as the right operand of a product over tokens
         over = ctx.shared_tile(
             shape.dtype, shape.key_size, CHUNK, major="MN", stages=tiles["k"].stages, at=tiles["k"].pointer
         )
         self.k_over_tokens = ctx.wgmma_descriptor(over)
         self.weights = ctx.wgmma_descriptor(between.weights) if self.q is not None else None
         self.state = list(ctx.wgmma_accumulator(shape.key_size))
-        # the state as products read it, and the output of the chunk before
+        # the state as operand of products, and the output of the chunk before
         self.rounded, self.leaving = (
             [ctx.const(0, "b32") for _ in range(size // 4)] for size in (shape.key_size, CHUNK)
         )
@@ -105,7 +105,7 @@ class Group:
     # The state
 
     def begin(self, item: Register | None) -> None:
-        """The initial state; without a number, zeros, or, where no values come, the identity."""
+        """Load the initial state; without an index zeros, or, without values, the identity."""
         ctx = self.ctx
         if item is not None:
             source = ctx.pointer("initial_ptr", "f32")
@@ -120,7 +120,7 @@ class Group:
         self._round(self.rounded, self.state)
 
     def end(self, item: Register, wanted: Predicate) -> None:
-        """The final state, where it is asked for, when the last output has been read."""
+        """Store the final state, if wanted, when the last output has been read."""
         ctx = self.ctx
         with ctx.if_(wanted):
             for i, where in self._state_elements(ctx.pointer("final_ptr", "f32"), item):
@@ -129,7 +129,7 @@ class Group:
             ctx.bulk_wait(0, read=True, pred=self.thread == 0)
 
     def _state_elements(self, states: Pointer, item: Register) -> list[tuple[int, Pointer]]:
-        """Pairs of this thread's elements, and where they lie."""
+        """Pairs of this thread's elements, and their addresses."""
         ctx, shape = self.ctx, self.shape
         rows = shape.value_size if "v" in self.ring.tiles else shape.key_size
         mine = states + item.to("u64") * (rows * shape.key_size)
@@ -142,7 +142,7 @@ class Group:
     # A chunk
 
     def recall(self, stage: Register) -> None:
-        """Begin S k^T; the state is the left side as it lies in registers, rounded."""
+        """Begin S k^T; the left operand is the rounded state in registers."""
         self.ctx.wgmma_fence()
         self._product(self.recalled, self.rounded, self.k.at(stage=stage), fresh=True)
 
@@ -157,14 +157,14 @@ class Group:
         self._product(self.sums, self.rounded, self.q.at(stage=stage), fresh=True)
 
     def change(self, stage: Register, buffer: Register) -> None:
-        """V', the output, and the state behind the chunk; both also rounded, for what comes next."""
+        """Compute V', the output, and the state after the chunk; V' and the state are also rounded."""
         ctx = self.ctx
         ctx.wgmma_wait(1 if self.q is not None else 0)
         left = self._packed(self._changes(stage, self._columns(self.between.decay, buffer)))
         ctx.wgmma_fence()
         self._product(self.new, left, self.inverse.at(stage=stage), fresh=True)
         if self.q is not None:
-            # what is carried is there, V' under way
+            # S q^T is done, V' in flight
             ctx.wgmma_wait(1)
             carried = self._columns(self.between.carried, buffer)
             for i, register in enumerate(self.sums):
@@ -197,7 +197,7 @@ class Group:
         return changes
 
     def _product(self, sums: list[Register], a: list[Register], b: MatrixDescriptor, fresh: bool = False) -> None:
-        """Begin a product, a group of its own."""
+        """Begin a product as a group of its own."""
         for depth in range(0, 4 * len(a), DEPTH):
             left, more = a[depth // 4 : depth // 4 + 4], depth > 0 or not fresh
             shape = f"m64n{2 * len(sums)}k{DEPTH}"
@@ -205,13 +205,13 @@ class Group:
         self.ctx.wgmma_commit()
 
     def _columns(self, source: Pointer, buffer: Register) -> list[Register]:
-        """What a chunk's tokens have, of this lane's columns."""
+        """Values of a chunk's tokens for this lane's columns."""
         ctx = self.ctx
         start = source + ctx.mad(buffer, CHUNK, self.column)
         return [one for octet in range(0, CHUNK, OCTET) for one in ctx.load(start[octet], vec=2)]
 
     def _values(self, stage: Register) -> list[Register]:
-        """This thread's values of a chunk, as an accumulator has them; none where none come."""
+        """This thread's values of a chunk, in the accumulator's layout; zeros without values."""
         ctx = self.ctx
         if "v" not in self.ring.tiles:
             return []
@@ -225,12 +225,14 @@ class Group:
         return [one.to("f32") for word in words for one in ctx.unpack(word, self.shape.dtype)]
 
     def _packed(self, values: list[Register]) -> list[Register]:
-        """Two columns a register."""
+        """Two columns per register."""
         form = f"{self.shape.dtype}x2"
         return [self.ctx.cvt_pack(form, values[i + 1], values[i]).bits("b32") for i in range(0, len(values), 2)]
 
     def _turned(self, panel: Pointer) -> Pointer:
-        """What this lane names of 16 tokens of a panel, of its warp's 16 columns, as the swizzle lays them."""
+        """The address that this lane passes to stmatrix for 16 tokens of a panel, in its warp's 16 columns,
+        swizzled.
+        """
         token = ((self.lane >> 4) << 3) + (self.lane & 7)
         piece = (((self.thread >> 5) << 1) + ((self.lane >> 3) & 1)) ^ (self.lane & 7)
         found: Pointer = panel + (token * ROW_BYTES + piece * PIECE_BYTES)
@@ -239,7 +241,7 @@ class Group:
     # The output
 
     def store(self, row: Register) -> None:
-        """The output of a whole chunk, from its first row on, by a bulk store."""
+        """Store the output of a whole chunk, from its first row on, by a bulk store."""
         ctx = self.ctx
         tile = self._stage_output()
         ctx.fence_proxy_async()
@@ -249,7 +251,7 @@ class Group:
             ctx.bulk_commit()
 
     def store_rows(self, row: Register, length: Register) -> None:
-        """The output of the rows of a tail, piece by piece."""
+        """Store the output of the rows of a ragged chunk, piece by piece."""
         ctx, shape, threads = self.ctx, self.shape, ROW_BYTES // PIECE_BYTES
         tile = self._stage_output().retyped("b32")
         self.meet()
@@ -262,7 +264,7 @@ class Group:
             ctx.store(out + (first + column.to("u64")), words)
 
     def _stage_output(self) -> Pointer:
-        """The rounded output in shared memory, when the one before has left."""
+        """Write the rounded output to shared memory, when the one before has been read."""
         ctx = self.ctx
         tile: Pointer = self.between.outputs + self.local * PANEL_BYTES
         ctx.bulk_wait(0, read=True, pred=self.thread == 0)

@@ -1,17 +1,17 @@
-"""What a chunk of the rule needs before the states are known: cumulated gates, and the inverse of its corrections.
+"""Precomputation for each chunk, independent of the states: cumulated gates, and the inverse of its corrections.
 
 For a chunk of 64 tokens and a value head: G, the gates cumulated; A[i, j] = beta[i] (k[i] . k[j]) e^(G[i] - G[j]) below
-the diagonal; and T = (I + A)^-1 diag(beta). A warp has a chunk of a key head, waits for no other, and makes one after
-the other the inverses of the value heads that share the key:
+the diagonal; and T = (I + A)^-1 diag(beta). A warp has a chunk of a key head, waits for no other, and computes
+the inverses of the value heads that share the key in turn:
 
-1. k k^T, of blocks of 16 x 16 those on the diagonal and below, by the tensor cores, once for all value heads
-2. the inverses D of the four blocks of I + A on the diagonal, in f32: a lane has a column of two of them, and goes down
+1. k k^T, in blocks of 16 x 16 on the diagonal and below, on tensor cores, once for all value heads
+2. the inverses D of the four blocks of I + A on the diagonal, in f32: a lane solves a column of two of them
 3. U[k, j] = -A[k, j] D[j], and row by row T[i, j] = T[i, j+1] U[j+1, j] + ... + D[i] U[i, j], products in f16
 
-What one product leaves in registers is the left side of the next as it is, and the right side if it is transposed. So
-U is made transposed, of the transposed D, and nothing but D moves between lanes. f16 has more digits than the bf16 that
-the inverse is rounded to; numbers past 65504 would need betas and keys of which the rule itself diverges. Tokens that a
-tail lacks have no beta: their columns are zeros, and so are the rows but for the diagonal.
+The result of one product has the register layout of the left operand of the next, or, transposed, of the right one.
+So U is computed transposed, from the transposed D, and only D moves between lanes. f16 has more digits than the bf16
+to which the inverse is rounded; numbers past 65504 would need betas and keys for which the rule itself diverges.
+Missing tokens of a ragged chunk have no beta: their columns are zeros, and so are the rows except for the diagonal.
 """
 
 from kernbench.kernels.attention import LOG2_E, ROW_BYTES, SPAN
@@ -27,16 +27,16 @@ BLOCK = 16
 BLOCKS = CHUNK // BLOCK
 _SWIZZLE_BYTES = 1024
 PANEL_BYTES = CHUNK * ROW_BYTES
-# shared memory of a warp: keys, and behind their product the inverse that leaves and blocks on the diagonal
+# shared memory of a warp: keys, reused for the inverse to be stored and blocks on the diagonal
 WARP_BYTES = 2 * PANEL_BYTES
-# a block of A in f32, transposed: rows as no two of eight begin at a bank, and blocks side by side at different ones
+# a block of A in f32, transposed: rows padded so that no two of eight begin at the same bank
 _LINE = BLOCK + WIDE
 _FACTORS = BLOCK * _LINE + BLOCK
 # a block of D in 16 bits, transposed: eight rows cover all banks once
 _D_ROW_BYTES = 3 * PIECE_BYTES
 _D_BYTES = BLOCK * _D_ROW_BYTES
 PRODUCT = "m16n8k16"
-# with so many of a thread, three CTAs of four warps fit into an SM, as their shared memory does
+# registers per thread with which three CTAs of four warps fit into an SM, as their shared memory does
 MOST_REGISTERS = 168
 POINTERS = ("chunks", "g", "beta", "gates")
 
@@ -62,7 +62,7 @@ class InverseKernel:
 
     @property
     def key_bytes(self) -> int:
-        """The keys of a chunk."""
+        """Bytes of the keys of a chunk."""
         return CHUNK * self.shape.key_size * 2
 
     @property
@@ -71,11 +71,11 @@ class InverseKernel:
         return self.warps * WARP_BYTES
 
     def grid(self, chunks: int) -> tuple[int, int, int]:
-        """Key heads beside each other, then chunks."""
+        """Groups of key heads, then chunks."""
         return self.shape.heads // self.warps, chunks, 1
 
     def build(self, lines: bool = True) -> Kernel:
-        """The kernel, built and checked; with `lines` it names those of its source."""
+        """The kernel, built and checked; with `lines` it has line information."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads).maxnreg(MOST_REGISTERS)
         kernel.param("tensormap", "k_map").param("tensormap", "inverses_map")
         for name in POINTERS:
@@ -88,7 +88,7 @@ class InverseKernel:
 
 
 class _Chunk:
-    """The kernel while it is built: a warp with a chunk of a key head."""
+    """The kernel under construction: a warp with a chunk of a key head."""
 
     def __init__(self, ctx: Context, kernel: InverseKernel):
         self.ctx, self.kernel, self.shape = ctx, kernel, kernel.shape
@@ -102,11 +102,11 @@ class _Chunk:
         )
         self.key_head, self.chunk = ctx.mad(ctx.ctaid_x, kernel.warps, warp), ctx.ctaid_y
         self.start, self.length = ctx.load(ctx.pointer("chunks_ptr", "u32") + self.chunk * 2, vec=2)
-        # of a product's sums, the row and the column of this lane's first
+        # row and column of this lane's first element of a product
         self.row, self.column = self.lane >> 2, (self.lane & 3) * 2
 
     def run(self) -> None:
-        """Keys come while the first gates do; then the value heads."""
+        """Copy the keys while loading the first gates; then the value heads."""
         ctx = self.ctx
         with ctx.if_(self.lane == 0):
             ctx.mbarrier_init(self.full, 1)
@@ -132,7 +132,7 @@ class _Chunk:
     # Gates
 
     def _look(self, head: Register, wanted: object = None) -> None:
-        """Ask for g and beta of this lane's two rows."""
+        """Start loading g and beta of this lane's two rows."""
         ctx, first = self.ctx, self.lane * 2
         for name, registers in (("g", self.pairs[:2]), ("beta", self.pairs[2:])):
             source = ctx.pointer(f"{name}_ptr", "f32")
@@ -145,7 +145,7 @@ class _Chunk:
         return self.ctx.mad(self.start + row, self.shape.v_heads, head)
 
     def _cumulate(self, head: Register) -> None:
-        """G and beta of all rows; behind the end all G are as the last, and no beta."""
+        """G and beta of all rows; past the end G repeats the last one, and beta is zero."""
         ctx, first = self.ctx, self.lane * 2
         one, other, *betas = self.pairs
         sum_ = one + other
@@ -164,7 +164,7 @@ class _Chunk:
     # k k^T
 
     def _clear_tail(self) -> None:
-        """Zeros for keys that are another sequence's: zero times NaN would be NaN."""
+        """Set the keys of the next sequence to zero: zero times NaN would be NaN."""
         ctx, lanes = self.ctx, ROW_BYTES // PIECE_BYTES
         with ctx.if_(self.length < CHUNK):
             keys, zero = self.memory.retyped("u32"), ctx.const(0, "u32")
@@ -175,14 +175,14 @@ class _Chunk:
             ctx.bar_warp_sync(FULL_MASK)
 
     def _piece(self, row: int, column: int, span: int = 0) -> Pointer:
-        """What this lane names of a block of a panel, as the swizzle lays it."""
+        """The address that this lane passes to ldmatrix for a block of a panel, swizzled."""
         piece = ((self.lane >> 4) ^ (self.lane & 7)) * PIECE_BYTES
         line = self.memory + (self.lane & BLOCK - 1) * ROW_BYTES + (piece ^ column * 2 * PIECE_BYTES)
         found: Pointer = line.shifted(span * PANEL_BYTES + row * BLOCK * ROW_BYTES)
         return found
 
     def _scores(self) -> dict[tuple[int, int], list[Register]]:
-        """The blocks of k k^T on the diagonal and below, eight elements of each a lane."""
+        """The blocks of k k^T on the diagonal and below, eight elements of each per lane."""
         ctx = self.ctx
         types = f"f32.{self.shape.dtype}.{self.shape.dtype}.f32"
         scores = {(i, j): [ctx.const(0.0, "f32") for _ in range(8)] for i in range(BLOCKS) for j in range(i + 1)}
@@ -198,7 +198,7 @@ class _Chunk:
     # A value head
 
     def _head(self, head: Register, scores: dict[tuple[int, int], list[Register]], more: object) -> None:
-        """The inverse of one value head, from its gates to shared memory and out."""
+        """The inverse of one value head, from its gates to shared memory and its store."""
         ctx = self.ctx
         self._cumulate(head)
         self._look(head + 1, more)
@@ -206,12 +206,12 @@ class _Chunk:
             self._keep_factors(number, scores[number, number])
         ctx.bar_warp_sync(FULL_MASK)
         columns = self._solve()
-        # all have read what the inverses are now written over
+        # all have read the memory that the inverses now overwrite
         ctx.bar_warp_sync(FULL_MASK)
         for half, column in enumerate(columns):
             self._keep_column(half, column)
         below = {block: self._corrections(*block, sums) for block, sums in scores.items() if block[0] > block[1]}
-        # the inverse before has left
+        # the inverse before has been read by its store
         ctx.bulk_wait(0, read=True, pred=self.lane == 0)
         ctx.bar_warp_sync(FULL_MASK)
         self._multiply(below)
@@ -223,20 +223,20 @@ class _Chunk:
             ctx.bulk_commit()
 
     def _keep_factors(self, number: int, scores: list[Register]) -> None:
-        """-A of a block on the diagonal, transposed, by the symmetry of the scores: element [r, c] is A[c, r]."""
+        """Write -A of a block on the diagonal, transposed, by the symmetry of the scores: element [r, c] is A[c, r]."""
         ctx, first = self.ctx, number * BLOCK
         rows = [ctx.load(self.gates + self.row, first + half * OCTET) for half in range(2)]
         target = self.blocks.retyped("f32") + ctx.mad(self.row, _LINE, self.column)
         for tile in range(2):
             others = ctx.load(self.gates + self.column, first + tile * OCTET, vec=2)
             betas = ctx.load(self.betas + self.column, first + tile * OCTET, vec=2)
-            # of the last rows and the first columns nothing is above the diagonal
+            # above the diagonal, the first columns of the last rows are skipped
             for half in range(tile + 1):
                 pair = [scores[4 * tile + 2 * half + i] * -betas[i] * ctx.ex2(others[i] - rows[half]) for i in range(2)]
                 ctx.store(target[number * _FACTORS + half * OCTET * _LINE + tile * OCTET], tuple(pair))
 
     def _solve(self) -> list[list[Register]]:
-        """Columns of D, two a lane: below each element that is known, its multiples are taken away."""
+        """Columns of D, two per lane, by forward substitution."""
         ctx = self.ctx
         column, block = self.lane & BLOCK - 1, self.lane >> 4
         start = self.blocks.retyped("f32") + block * _FACTORS
@@ -252,7 +252,7 @@ class _Chunk:
         return columns
 
     def _keep_column(self, half: int, column: list[Register]) -> None:
-        """A column of D as a row: in f16 for the products, and times beta as it leaves."""
+        """Write a column of D as a row: in f16 for the products, and times beta for the result."""
         ctx = self.ctx
         beta = ctx.load(self.betas + self.lane, half * WARP)
         row = self.blocks + ((self.lane >> 4) * _D_BYTES + (self.lane & BLOCK - 1) * _D_ROW_BYTES)
@@ -264,7 +264,7 @@ class _Chunk:
                 ctx.store(target[i], tuple(packed[i : i + WIDE]))
 
     def _corrections(self, row: int, column: int, scores: list[Register]) -> list[Register]:
-        """-A of a block below the diagonal in f16, two columns a register."""
+        """-A of a block below the diagonal in f16, two columns per register."""
         ctx = self.ctx
         rows = [ctx.load(self.gates + self.row, row * BLOCK + half * OCTET) for half in range(2)]
         betas = [ctx.load(self.betas + self.row, row * BLOCK + half * OCTET) for half in range(2)]
@@ -278,7 +278,7 @@ class _Chunk:
         return self._packed("f16", made)
 
     def _multiply(self, below: dict[tuple[int, int], list[Register]]) -> None:
-        """T, row by row, to shared memory."""
+        """Compute T, row by row, into shared memory."""
         ctx, lane = self.ctx, self.lane
         straight = self.blocks + ((lane & BLOCK - 1) * _D_ROW_BYTES + (lane >> 4) * PIECE_BYTES)
         turned = self.blocks + (
@@ -305,7 +305,7 @@ class _Chunk:
                 ctx.stmatrix(self._piece(i, j), self._packed(self.shape.dtype, last))
 
     def _sum(self, products: list[tuple[list[Register], list[Register]]]) -> list[Register]:
-        """The sum of products of blocks: left sides, and right sides transposed."""
+        """The sum of products of blocks: left operands, and right operands transposed."""
         ctx = self.ctx
         sums = [ctx.const(0.0, "f32") for _ in range(8)]
         for left, right in products:
@@ -315,10 +315,10 @@ class _Chunk:
         return sums
 
     def _packed(self, form: str, values: list[Register]) -> list[Register]:
-        """Two values a register."""
+        """Two values per register."""
         pairs = zip(values[::2], values[1::2], strict=True)
         return [self.ctx.cvt_pack(f"{form}x2", high, low).bits("b32") for low, high in pairs]
 
 
-# elements of a row of 128 bytes are as many as a chunk has tokens: a box of the inverse is one row wide
+# a row of 128 bytes has as many elements as a chunk has tokens: a box of the inverse is one row wide
 assert CHUNK == SPAN

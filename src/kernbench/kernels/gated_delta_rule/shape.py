@@ -1,4 +1,4 @@
-"""What the forward kernels of the gated delta rule are built for, and how sequences are cut into chunks."""
+"""The static parameters of the forward kernels of the gated delta rule, and the partition into chunks and segments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from kernbench.kernels.attention import DTYPES, SPAN
 
 CHUNK = 64
 SIZES = (64, 128)
-# a segment has so many chunks at least: what it takes to chain segments is worth that much work
+# least chunks of a segment: the cost of chaining segments is worth that much work
 LEAST_CHUNKS = 8
-# and a sequence so many segments at least: all but the last are walked three times, once for each kind of kernel
+# and least segments of a sequence: all but the last are processed three times, once for each kind of kernel
 LEAST_SEGMENTS = 4
-# the number of a state that is not kept
+# the index of a state that is not stored
 NOBODY = 0xFFFFFFFF
 
 
@@ -50,18 +50,18 @@ class ForwardShape:
 
     @property
     def spans(self) -> int:
-        """Rows of 128 bytes that a key has."""
+        """Rows of 128 bytes of a key."""
         return self.key_size // SPAN
 
 
 @dataclass(frozen=True)
 class ForwardPlan:
-    """Chunks of sequences of given lengths, one after the other, and segments, which CTAs walk side by side.
+    """Chunks of sequences of given lengths in order, and segments, which CTAs process in parallel.
 
-    `chunks` [chunks, 2] has the first row of each and how many it has. `segments` [segments, 8] has the first row, the
-    rows, the first chunk, the number of the state it begins with and of the one it ends with (`NOBODY`: not kept) of
-    each, those with the most rows first. `inner` [inner, 8] are those that another follows, which end with states of
-    their own; `chains` [sequences, 4] the first segment of each sequence, how many it has, and its first inner one.
+    `chunks` [chunks, 2] has the first row of each and its number of rows. `segments` [segments, 8] has the first row,
+    the rows, the first chunk, the index of the initial and of the final state (`NOBODY`: not stored) of each, those
+    with the most rows first. `inner` [inner, 8] are those with a successor, which store final states of their own;
+    `chains` [sequences, 4] the first segment of each sequence, its number of segments, and its first inner one.
     """
 
     shape: ForwardShape
@@ -74,7 +74,7 @@ class ForwardPlan:
 
     @classmethod
     def of(cls, shape: ForwardShape, lengths: Sequence[int], sms: int = 0) -> "ForwardPlan":
-        """Chunks and segments; with `sms`, sequences are cut where there are too few of them for so many SMs."""
+        """Chunks and segments; with `sms`, sequences are cut if there are too few for that many SMs."""
         if not lengths or min(lengths) < 0:
             raise MisuseError(f"lengths = {list(lengths)}: at least one sequence, and none may be negative")
         if not sum(lengths):
@@ -104,7 +104,7 @@ class ForwardPlan:
 
     @property
     def tokens(self) -> int:
-        """Of all sequences."""
+        """Tokens of all sequences."""
         return sum(self.lengths)
 
     @property
@@ -113,7 +113,7 @@ class ForwardPlan:
         return bool(len(self.inner))
 
     def explain(self) -> str:
-        """The cut in words."""
+        """The partition in words."""
         most, heads = -(-int(self.segments[0, 1]) // CHUNK), self.shape.v_heads
         walks = len(self.segments) * heads
         walks *= parts_of(self.shape.value_size // CHUNK, walks, self.sms)
@@ -126,15 +126,15 @@ class ForwardPlan:
 
 
 def parts_of(groups: int, states: int, sms: int) -> int:
-    """CTAs that share a state of so many groups of 64 rows: one, or one a group where such CTAs are done first.
+    """CTAs that share a state of `groups` groups of 64 rows: one, or one per group if such CTAs finish first.
 
-    A group alone on its SM takes two thirds of the time that two take beside each other, as measured on an H200.
+    A group alone on its SM takes two thirds of the time of two together, as measured on an H200.
     """
     return groups if sms and groups > 1 and 2 * -(-states * groups // sms) < 3 * -(-states // sms) else 1
 
 
 def _parts(shape: ForwardShape, counts: Sequence[int], sms: int) -> list[list[int]]:
-    """Chunks of each segment of each sequence: as many segments in all as fill the SMs, by the sequences' lengths."""
+    """Chunks of each segment of each sequence: enough segments in all to fill the SMs, by the sequences' lengths."""
     wanted, total = sms // shape.v_heads, sum(counts)
     parts = []
     for count in counts:

@@ -1,8 +1,8 @@
-"""One token a sequence: S <- e^g S; d = beta (v - S k); S <- S + d k^T; o = scale S q, the state [V, K] in place.
+"""One token per sequence: S <- e^g S; d = beta (v - S k); S <- S + d k^T; o = scale S q, the state [V, K] in place.
 
-All of the time is reading and writing states, 64 KB a head of 128 x 128, so a state goes through registers once. Eight
-lanes share a row of it: four rows of a warp are under way at once, and two sums over a row, S k and S q, are made
-together, since S' q = (e^g S) q + d (k q). A head's rows may be split over several CTAs, which share nothing.
+The time is dominated by reading and writing states, 64 KB per head of 128 x 128, so each is read once. Eight
+lanes share a row of it: four rows per warp are in flight at once, and two sums over a row, S k and S q, are computed
+together, since S' q = (e^g S) q + d (k q). A head's rows may be split over several CTAs, which are independent.
 
 shape = StepShape(heads=16, v_heads=32)
 kernel = StepKernel(shape, parts=4)
@@ -21,11 +21,11 @@ from kernbench.ptx.text.module import Kernel
 
 WARP = 32
 WARPS = 4
-# lanes that share a row of the state, and elements of it that one load brings
+# lanes that share a row of the state, and elements of one load
 LANES, WIDE = 8, 4
-# rows that a group of lanes has under way at once
+# rows that a group of lanes processes at once
 AT_ONCE = 4
-# rows that the groups of a CTA have at once
+# rows that the groups of a CTA process at once
 _GROUPS = WARPS * WARP // LANES
 _POINTERS = ("q", "k", "v", "g", "beta", "states", "slots", "out")
 
@@ -75,7 +75,7 @@ class StepKernel:
 
     @classmethod
     def fitting(cls, shape: StepShape, sequences: int, sms: int) -> "StepKernel":
-        """The fewest parts with which every SM has two CTAs, if there are enough."""
+        """The fewest parts that give every SM two CTAs, if possible."""
         parts, most = 1, shape.value_size // _GROUPS
         while parts < most and sequences * shape.v_heads * parts < 2 * sms:
             parts *= 2
@@ -91,14 +91,14 @@ class StepKernel:
         return self.parts, self.shape.v_heads, sequences
 
     def build(self, lines: bool = True) -> Kernel:
-        """The kernel, built and checked; with `lines` it names those of its source."""
+        """The kernel, built and checked; with `lines` it has line information."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(self.threads)
         for name in _POINTERS:
             kernel.param("u64", f"{name}_ptr")
         return kernel.param("u32", "slot_count").param("f32", "scale").build(self.program)
 
     def program(self, ctx: Context) -> None:
-        """A sequence whose slot is not there, such as -1, has no state: its output is zeros."""
+        """A sequence without a valid slot, such as -1, has no state: its output is zeros."""
         slot = ctx.load(ctx.pointer("slots_ptr", "u32"), ctx.ctaid_z)
         with ctx.if_(slot < ctx.param("slot_count")):
             _Head(ctx, self, slot).run()
@@ -114,7 +114,7 @@ class StepKernel:
 
 
 class _Head:
-    """The kernel while it is built: what a CTA has of one head."""
+    """The kernel under construction: a CTA's part of one head."""
 
     def __init__(self, ctx: Context, kernel: StepKernel, slot: Register):
         self.ctx, self.shape = ctx, kernel.shape
@@ -128,7 +128,7 @@ class _Head:
         self.state: Pointer = ctx.pointer("states_ptr", "f32") + state * size
 
     def run(self) -> None:
-        """Queries, keys and gates, then rows of the state, some at once."""
+        """Load queries, keys and gates, then process rows of the state, several at once."""
         ctx, shape = self.ctx, self.shape
         source = ctx.mad(ctx.ctaid_z, shape.heads, ctx.ctaid_y // shape.group)
         keys, queries = (self._vector(name, source) for name in ("k", "q"))
@@ -153,11 +153,11 @@ class _Head:
                 ctx.store(out, result.to(shape.dtype), self._where(one), mask=self.lane == 0)
 
     def _where(self, row: Register) -> Register:
-        """A row of the value or of the output."""
+        """The index of a row of the value or of the output."""
         return self.ctx.mad(self.head, self.shape.value_size, self.first + row)
 
     def _pieces(self, row: Register) -> Pointer:
-        """Where this lane's elements of a row of the state begin."""
+        """The address of this lane's elements of a row of the state."""
         return self.state + self.ctx.mad(self.first + row, self.shape.key_size, self.lane * WIDE)
 
     def _load(self, row: Register) -> list[Register]:
@@ -208,7 +208,7 @@ def step_arguments(
     out: Shaped,
     scale: float | None = None,
 ) -> list[object]:
-    """The kernel's arguments for arrays on a device; slots [sequences], 32-bit numbers, name each sequence's state."""
+    """The kernel's arguments for arrays on a device; slots [sequences] are 32-bit numbers of each sequence's state."""
     sequences = slots.shape[0]
     queries, values = (sequences, shape.heads, shape.key_size), (sequences, shape.v_heads, shape.value_size)
     gates, held = values[:2], (states.shape[0], shape.v_heads, shape.value_size, shape.key_size)

@@ -1,4 +1,4 @@
-"""The group of four warps that goes ahead of the others: weights of a chunk's tokens, and powers of its gates."""
+"""The group of four warps that works ahead of the others: weights of a chunk's tokens, and powers of its gates."""
 
 from kernbench.kernels.attention import LOG2_E, ROW_BYTES, first_element
 from kernbench.kernels.gated_delta_rule.group import (
@@ -18,7 +18,9 @@ from kernbench.ptx.builder import Context, Pointer, Register
 
 
 class Weights:
-    """lower((q k^T) e^(G[i] - G[j])) times the scale, rounded, powers of G, and zeros behind the end of a tail."""
+    """lower((q k^T) e^(G[i] - G[j])) times the scale, rounded, powers of G, and zeros past the end of a ragged
+    chunk.
+    """
 
     def __init__(self, ctx: Context, shape: ForwardShape, ring: Operands, between: Between, head: Register):
         self.ctx, self.shape, self.ring, self.between, self.head = ctx, shape, ring, between, head
@@ -33,7 +35,9 @@ class Weights:
         self.ctx.bar_sync(WEIGHTS_BARRIER, GROUP)
 
     def look(self, start: Register, length: Register) -> None:
-        """Ask for G of a chunk's rows: row number `thread`, behind the end that of the last; nothing for no rows."""
+        """Start loading G of a chunk's rows: of row number `thread`, past the end of the last one; nothing without
+        rows.
+        """
         ctx = self.ctx
         last = ctx.min(self.thread, length - 1)
         where = ctx.mad(start + last, self.shape.v_heads, self.head)
@@ -41,14 +45,14 @@ class Weights:
         ctx.load(ctx.pointer("gates_ptr", "f32"), where, mask=wanted, out=self.gate)
 
     def share_gates(self, buffer: Register) -> None:
-        """What was asked for, to the base two, in shared memory."""
+        """Write the loaded values, scaled for ex2, to shared memory."""
         first = buffer * CHUNK
         self.mine = self.gates + first
         self.ctx.store(self.mine, self.gate * LOG2_E, self.thread, mask=self.thread < CHUNK)
         self.meet()
 
     def make(self, stage: Register, buffer: Register, length: Register) -> None:
-        """All that the others need of a chunk; they see it when they wait for `ready`."""
+        """Compute the weights and powers of a chunk; they are visible to those that wait for `ready`."""
         ctx = self.ctx
         self._clear_tail(stage, length)
         with ctx.if_(self.thread < CHUNK):
@@ -66,7 +70,7 @@ class Weights:
         ctx.mbarrier_arrive(self.between.ready + buffer, pred=self.thread == 0)
 
     def _clear_tail(self, stage: Register, length: Register) -> None:
-        """Zeros for keys and values that are another sequence's: zero times NaN would be NaN."""
+        """Set keys and values of the next sequence to zero: zero times NaN would be NaN."""
         ctx, threads = self.ctx, ROW_BYTES // PIECE_BYTES
         with ctx.if_(length < CHUNK):
             zero = ctx.const(0, "u32")
@@ -94,7 +98,7 @@ class Weights:
         return scores
 
     def _weigh(self, scores: list[Register]) -> list[Register]:
-        """Two columns a register."""
+        """Two columns per register."""
         ctx, columns = self.ctx, self.mine + self.column
         own = [ctx.load(self.mine + self.row, half * OCTET) for half in range(2)]
         below, scale = self.row.to("s32") - self.column.to("s32"), ctx.param("scale")
@@ -111,7 +115,7 @@ class Weights:
         return packed
 
     def _keep(self, packed: list[Register], buffer: Register) -> None:
-        """Rows of tokens, as the swizzle lays them."""
+        """Write the rows of tokens, swizzled."""
         panel = self.between.weights.stage(buffer).pointer.retyped("b8")
         row = ((self.thread >> 5) << 4) + (self.lane & 15)
         piece = ((self.lane >> 4) ^ (self.lane & 7)) * PIECE_BYTES

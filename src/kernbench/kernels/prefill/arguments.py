@@ -1,4 +1,4 @@
-"""What a launch of the prefill kernel is given, on any device."""
+"""The arguments of a launch of the prefill kernel, on any device."""
 
 from functools import partial
 from math import sqrt
@@ -54,17 +54,17 @@ def arguments(
 
 
 def default_scale(shape: PrefillShape, scale: float | None) -> float:
-    """What scores are multiplied with: without `scale`, one over the root of a head's size."""
+    """The factor of scores; by default one over the root of a head's size."""
     return 1 / sqrt(shape.head_size) if scale is None else scale
 
 
 def factors(shape: PrefillShape, scale: float) -> tuple[float, float]:
-    """What a score is multiplied with before its tanh (or nothing), and before ex2."""
+    """The factor of a score before its tanh (or 0 without), and before ex2."""
     return (scale / shape.softcap, shape.softcap * LOG2_E) if shape.softcap else (1.0, scale * LOG2_E)
 
 
 def maps_of(shape: PrefillShape) -> dict[str, MapMaker]:
-    """Who makes the maps that the kernel begins with, in its order."""
+    """Functions that make the kernel's tensor maps, in order."""
     keys: MapMaker = partial(_rows, box=shape.keys, spans=shape.spans)
     if isinstance(shape.cache, PagedCache):
         keys = partial(shape.cache.tensor_map, heads=shape.kv_heads, size=shape.head_size, tile=shape.keys, spans=1)

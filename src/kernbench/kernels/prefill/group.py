@@ -1,4 +1,4 @@
-"""What the computing warps of the prefill kernel do: scores, softmax, sums, and the output of 64 query rows."""
+"""A group of computing warps of the prefill kernel: scores, softmax, sums, and the output of 64 query rows."""
 
 from dataclasses import dataclass, fields
 
@@ -10,7 +10,7 @@ from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
 WARP, GROUP = 32, 128
 DEPTH, OCTET = 16, 8
 PIECE_BYTES = 16
-# numbers of barriers: of each group, of its turn, and of both
+# barrier numbers: of each group, of its turn, and of both
 _MEETING, _TURN, _BOTH = 1, 3, 5
 
 
@@ -29,7 +29,7 @@ class Tile:
 
     @classmethod
     def load(cls, ctx: Context, index: Register) -> "Tile":
-        """Tile number `index`."""
+        """Load tile number `index`."""
         record = ctx.pointer("records_ptr", "u32") + index * 8
         return cls(*ctx.load(record, vec=4), *ctx.load(record[4], vec=4))
 
@@ -47,7 +47,7 @@ class Group:
         self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
         self.row, self.column = first_element(ctx, self.thread)
         self.values = v
-        # the rows of this group in every panel of the first stage of q, and from there to this tile's stage
+        # this group's rows in every panel of the first stage of q, and the offset to this tile's stage
         self.own = q.pointer.retyped("b8") + self.number * (GROUP_ROWS * ROW_BYTES)
         self.panel_bytes, self.stage_bytes = q.panel_bytes, q.nbytes
         self.slot = ctx.const(0, "u32")
@@ -66,7 +66,7 @@ class Group:
     # Turns of the two groups
 
     def enter(self) -> None:
-        """The second group lets the first begin."""
+        """The second group gives the first its turn."""
         if self.turns:
             with self.ctx.if_(self.number == 1):
                 self.ctx.bar_arrive(_TURN, 2 * GROUP)
@@ -82,7 +82,7 @@ class Group:
             self.ctx.bar_arrive((self.number ^ 1) + _TURN, 2 * GROUP)
 
     def leave(self) -> None:
-        """Take the turn that the other group gave last, so that none is left open."""
+        """Take the last turn given by the other group, so that its barrier is completed."""
         if self.turns:
             with self.ctx.if_(self.number == 0):
                 self.ctx.bar_sync(_TURN, 2 * GROUP)
@@ -90,7 +90,7 @@ class Group:
     # Products
 
     def begin(self, slot: Register) -> None:
-        """Nothing seen yet; the queries lie in stage `slot`."""
+        """Reset the state; the queries are in stage `slot`."""
         self.slot.set(slot)
         for half in range(2):
             self.largest[half].set(LOWEST)
@@ -124,21 +124,21 @@ class Group:
         ctx.wgmma_commit()
 
     def wait(self, groups: int) -> None:
-        """Wait until at most so many products are under way."""
+        """Wait until at most this many products are in flight."""
         self.ctx.wgmma_wait(groups)
 
     # Softmax
 
     def weigh(self, tile: Tile, number: Register) -> None:
-        """The scores of tile `number` of keys become weights in f32; largest scores and totals go on."""
+        """Turn the scores of tile `number` of keys into weights in f32; update maxima and totals."""
         ctx = self.ctx
         if self.before_tanh is not None:
             for i, score in enumerate(self.scores):
                 self.scores[i].set(ctx.tanh(score * self.before_tanh))
         self._mask(tile, number)
         parts = [self._weigh_row(half) for half in range(2)]
-        # Never so: sums of weights are not negative. An assembler may put the wait for the sums before whatever does
-        # not need it, and so before all of this; it cannot put it before a branch that needs every weight.
+        # Never true: sums of weights are not negative. ptxas may move the wait for the sums before whatever does
+        # not depend on it, and so before all of this; it cannot move it before a branch that needs every weight.
         with ctx.if_(parts[0] + parts[1] < 0.0):
             ctx.nanosleep(0)
 
@@ -146,7 +146,7 @@ class Group:
         """One of a lane's two rows; the sum of its weights."""
         ctx = self.ctx
         mine = [i for i in range(len(self.scores)) if i // 2 % 2 == half]
-        # four at a time: one chain would take as long as all its steps
+        # four chains at a time: a single one would be limited by latency
         chains = [ctx.max(self.scores[mine[i]], self.scores[mine[i + 4]]) for i in range(4)]
         for n, i in enumerate(mine[8:]):
             ctx.max_(chains[n % 4], self.scores[i])
@@ -169,15 +169,15 @@ class Group:
         return part
 
     def correct(self) -> None:
-        """Sums go by the new largest scores; most tiles have no larger score for any row of a warp."""
+        """Rescale the sums to the new maxima; for most tiles no row of a warp has a new one."""
         ctx = self.ctx
-        # corrections are 1 at most
+        # corrections are at most 1
         with ctx.if_(ctx.vote_any(self.correction[0] + self.correction[1] != 2.0, mask=FULL_MASK)):
             for i, register in enumerate(self.sums):
                 register *= self.correction[i // 2 % 2]
 
     def pack(self) -> None:
-        """Weights become what is multiplied with the values. No product may be under way."""
+        """Convert the weights to operands of the product with the values. No product may be in flight."""
         ctx = self.ctx
         for i in range(0, len(self.scores), 2):
             self.weights[i // 2].set(
@@ -185,7 +185,7 @@ class Group:
             )
 
     def _mask(self, tile: Tile, number: Register) -> None:
-        """Minus infinity for keys that a row does not see; most tiles are seen whole by all rows."""
+        """Set scores of keys that a row does not see to minus infinity; most tiles are seen completely by all rows."""
         ctx, shape = self.ctx, self.shape
         first = number * shape.keys
         mine = (tile.at + self.number * GROUP_ROWS).to("s32")
@@ -195,7 +195,7 @@ class Group:
         if shape.window:
             partly = partly | (first.to("s32") <= mine + (GROUP_ROWS - 1 - shape.window))
         with ctx.if_(partly):
-            # the last key that each row sees, from this lane's first column of the tile on
+            # the last key that each row sees, relative to this lane's first column of the tile
             left = (tile.keys - first).to("s32") - self.column.to("s32") - 1
             own = mine + self.row.to("s32") - first.to("s32") - self.column.to("s32")
             for half in range(2):
@@ -210,7 +210,7 @@ class Group:
                         self.scores[i].set(ctx.selp(self.scores[i], float("-inf"), seen))
 
     def clear_values(self, stage: Register, tile: Tile) -> None:
-        """Zeros for values of keys that are not there: zero times NaN would be NaN. Both groups, half the rows each."""
+        """Set values of missing keys to zero: zero times NaN would be NaN. Both groups, half the rows each."""
         ctx, shape = self.ctx, self.shape
         zero = ctx.const(0, "u32")
         rows = self.values.stage(stage).pointer.retyped("u32")
@@ -226,7 +226,7 @@ class Group:
     # The output
 
     def finish(self, tile: Tile) -> None:
-        """Sums over their totals: whole rows of a group by a bulk store, those of a tail one by one."""
+        """Sums divided by their totals: whole tiles by a bulk store, ragged ones row by row."""
         ctx = self.ctx
         inverse = []
         for half in range(2):
@@ -249,19 +249,19 @@ class Group:
             ctx.bar_sync(self.number + _MEETING, GROUP)
 
     def release(self, empty: Pointer) -> None:
-        """Give the queries' memory back when the output that went through it was read."""
+        """Release the queries' memory when the output staged in it has been read."""
         ctx = self.ctx
         with ctx.if_(self.thread == 0):
             ctx.bulk_wait(0, read=True)
             ctx.mbarrier_arrive(empty)
 
     def end(self) -> None:
-        """The last output was read before the shared memory goes."""
+        """The last output was read before the shared memory is freed."""
         with self.ctx.if_(self.thread == 0):
             self.ctx.bulk_wait(0, read=True)
 
     def _store_whole(self, tile: Tile, packed: list[Register]) -> None:
-        """Through the shared memory of this group's queries, which nobody reads any more."""
+        """Through the shared memory of this group's queries, which are no longer read."""
         ctx = self.ctx
         row = self.thread // WARP * DEPTH + (self.lane & 15)
         own = self.own + self.slot * self.stage_bytes
@@ -291,7 +291,9 @@ class Group:
                 ctx.store(target[i // 2 * (OCTET // 2)], packed[i], mask=row < tile.rows)
 
     def _store_logarithms(self, tile: Tile) -> None:
-        """Of the sums of both rows; the first of the four lanes that have them writes. No keys: minus infinity."""
+        """Logarithms of the sums of both rows; the first of the four lanes that have them writes. Minus infinity
+        without keys.
+        """
         ctx = self.ctx
         lse = ctx.pointer("lse_ptr", "f32")
         for half in range(2):

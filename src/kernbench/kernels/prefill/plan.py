@@ -1,6 +1,6 @@
 """The work of a prefill: tiles of 128 query rows of a head, those with the most keys first.
 
-CTA w of W takes tiles w, w + W, w + 2 W, ... of the list. Query heads that share a KV head stand beside each other, so
+CTA w of W takes tiles w, w + W, w + 2 W, ... of the list. Query heads that share a KV head are adjacent, so
 that their keys and values come from L2 for all but one of them.
 """
 
@@ -16,11 +16,11 @@ from kernbench.kernels.prefill.shape import ROWS, PrefillShape
 
 @dataclass(frozen=True)
 class PrefillPlan:
-    """Tiles for sequences of given lengths; `records` [tiles, 8] is what the kernel reads of each.
+    """Tiles for sequences of given lengths; `records` [tiles, 8] is what the kernel reads for each.
 
-    First row in q, how many rows of the tile are the sequence's, the head, the first row in k (of a paged cache the
-    sequence's number), keys of the sequence,
-    the key at which row 0 stands, the first tile of keys that some row sees, and how many tiles of keys do.
+    First row in q, number of the tile's rows in the sequence, the head, the first row in k (for a paged cache the
+    sequence's index), keys of the sequence, the key position of row 0, the first tile of keys that some row sees, and
+    the number of tiles of keys.
     """
 
     shape: PrefillShape
@@ -33,7 +33,7 @@ class PrefillPlan:
     def of(
         cls, shape: PrefillShape, query_lengths: Sequence[int], key_lengths: Sequence[int] | None = None, sms: int = 132
     ) -> "PrefillPlan":
-        """A plan; without `key_lengths` there are as many keys as queries."""
+        """A plan; by default there are as many keys as queries."""
         queries = tuple(map(int, query_lengths))
         keys = queries if key_lengths is None else tuple(map(int, key_lengths))
         if len(keys) != len(queries):
@@ -50,7 +50,7 @@ class PrefillPlan:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the scores that count."""
+        """Floating-point operations of the visible scores."""
         pairs = 0
         for count, seen in zip(self.query_lengths, self.key_lengths, strict=True):
             at = np.arange(seen - count, seen, dtype=np.int64) + 1
@@ -59,7 +59,7 @@ class PrefillPlan:
         return 4 * pairs * self.shape.heads * self.shape.head_size
 
     def explain(self) -> str:
-        """The cut in words."""
+        """The partition in words."""
         counts = self.records[:, 7]
         loads = [int(counts[i :: self.ctas].sum()) for i in range(self.ctas)]
         return (

@@ -1,4 +1,4 @@
-"""What a prefill kernel is built for: heads, types, and which keys a query sees."""
+"""The static parameters of a prefill kernel: heads, types, and which keys a query sees."""
 
 from dataclasses import dataclass, field
 
@@ -15,10 +15,10 @@ class PrefillShape:
     """q and the output [tokens, heads, head_size], k and v [tokens, kv_heads, head_size], sequence after sequence.
 
     With a paged `cache`, k and v are pages. With `lse` the kernel also writes the natural logarithm of each softmax's
-    sum [tokens, heads] in f32, by which outputs over parts of the keys are merged.
+    sum [tokens, heads] in f32, with which outputs over parts of the keys are merged.
 
-    The last query of a sequence stands at its last key. With `causal` a query sees no key behind its own; with a
-    `window` only so many keys up to its own; `softcap` c makes scores c tanh(score / c).
+    The last query of a sequence is at the position of its last key. With `causal` a query sees no later keys; with a
+    `window` only that many keys up to its own; `softcap` c makes scores c tanh(score / c).
     """
 
     heads: int
@@ -45,12 +45,12 @@ class PrefillShape:
 
     @property
     def keys(self) -> int:
-        """Keys of one tile: as many as registers hold scores of beside the sums."""
+        """Keys of one tile: as many as there are registers for scores besides the sums."""
         return 128 if self.head_size <= 128 else 64
 
     @property
     def spans(self) -> int:
-        """Rows of 128 bytes that a head's row has."""
+        """Rows of 128 bytes of a head's row."""
         return self.head_size // SPAN
 
     @property
@@ -60,5 +60,5 @@ class PrefillShape:
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """Arrays that the kernel is given behind its maps, in this order."""
+        """Arrays of the kernel's parameters after its maps, in order."""
         return "out", "records", *(("table",) if self.paged else ()), *(("lse",) if self.lse else ())

@@ -1,13 +1,13 @@
 """Prefill attention for sm_90a: one warp copies, two groups of four warps multiply 64 query rows each with wgmma.
 
-A CTA walks its tiles of 128 query rows (`plan` says which). The copying thread brings q, then tiles of keys and values
-from the last that is seen to the first, through a ring of stages each. In a group of warps the scores of the next tile
-of keys are under way while the weights of this one are multiplied with its values, and softmax runs beside the second
-product. With `turns` the two groups hand the tensor cores to each other: one multiplies while the other has its
+A CTA processes its tiles of 128 query rows (see `plan`). The copying thread loads q, then tiles of keys and values
+from the last visible one to the first, through a ring of stages each. In a group of warps the scores of the next tile
+of keys are in flight while the weights of this one are multiplied with its values, and softmax overlaps the second
+product. With `turns` the two groups alternate on the tensor cores: one multiplies while the other has its
 softmax.
 
-Where shared memory has room for queries twice, those of the next tile, and its first keys and values, come while this
-tile is computed, and its output is stored while the next one's first scores are made.
+If shared memory holds two tiles of queries, the next tile's queries, and its first keys and values, are loaded while
+this tile is computed, and its output is stored while the next one's first scores are computed.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -33,10 +33,10 @@ _MOST_QUERIES = 2
 
 
 class PrefillKernel:
-    """The kernel of one shape, with `stages` tiles of keys and as many of values under way.
+    """The kernel of one shape, with `stages` tiles of keys and as many of values in flight.
 
     `query_stages` tiles of queries have a slot, one or two; by default two if they fit. Then the groups take `turns`:
-    without, both want the tensor cores at once when a tile begins, and stay in step.
+    without, both need the tensor cores at once when a tile begins, and stay in step.
     """
 
     name = "prefill_sm90"
@@ -67,12 +67,12 @@ class PrefillKernel:
 
     @property
     def query_bytes(self) -> int:
-        """The rows of a tile."""
+        """Bytes of the query rows of a tile."""
         return ROWS * self.shape.head_size * ELEMENT_BYTES
 
     @property
     def key_bytes(self) -> int:
-        """A tile of keys, or of values."""
+        """Bytes of a tile of keys, or of values."""
         return self.shape.keys * self.shape.head_size * ELEMENT_BYTES
 
     @property
@@ -81,7 +81,7 @@ class PrefillKernel:
         return self.query_stages * self.query_bytes + 2 * self.stages * self.key_bytes
 
     def build(self, lines: bool = True) -> Kernel:
-        """The kernel, built and checked; with `lines` it names those of its source."""
+        """The kernel, built and checked; with `lines` it has line information."""
         kernel = PtxKernel(self.name, target=self.target, lines=lines).reqntid(THREADS)
         for name in _MAPS:
             kernel.param("tensormap", name)
@@ -94,12 +94,12 @@ class PrefillKernel:
         return kernel.build(self.program)
 
     def program(self, ctx: Context) -> None:
-        """Barriers, then the roles."""
+        """Initialise barriers, then branch to the roles of the warps."""
         _Cta(ctx, self).run()
 
 
 class _Cta:
-    """The kernel while it is built."""
+    """The kernel under construction."""
 
     def __init__(self, ctx: Context, kernel: PrefillKernel):
         self.ctx, self.kernel, self.shape = ctx, kernel, kernel.shape
@@ -117,7 +117,7 @@ class _Cta:
         return ("q", self.kernel.query_stages), ("k", self.kernel.stages), ("v", self.kernel.stages)
 
     def run(self) -> None:
-        """Barriers, then the roles."""
+        """Initialise barriers, then branch to the roles of the warps."""
         ctx = self.ctx
         with ctx.if_(ctx.tid_x == 0):
             for name, count in self._rings():
@@ -131,14 +131,14 @@ class _Cta:
             self.compute()
         with ctx.else_():
             ctx.setmaxnreg_dec(FEW)
-            # one thread, or a warp of which each lane brings a part of every page
+            # one thread, or a warp of which each lane copies a part of every page
             copying = ctx.tid_x < GROUPS * GROUP + WARP if self.shape.paged else ctx.tid_x == GROUPS * GROUP
             with ctx.if_(copying):
                 self.copy()
 
     def position(self, turn: Register, name: str = "k") -> tuple[Register, Register]:
         """Stage of a ring's use number `turn`, and the parity of its barrier's phase while it is filled."""
-        # an assembler of PTX divides where it is asked to, also by two
+        # ptxas does not turn divisions into shifts, not even by two
         stages = self.kernel.query_stages if name == "q" else self.kernel.stages
         return turn & (stages - 1), (turn >> (stages.bit_length() - 1)) & 1
 
@@ -169,7 +169,7 @@ class _Cta:
             number += 1
 
     def _bring(self, name: str, source: "_Rows | _Pages", turn: Register, number: Register) -> None:
-        """Tile `number` of a sequence's keys or values, when its stage is empty."""
+        """Copy tile `number` of a sequence's keys or values when its stage is empty."""
         ctx = self.ctx
         stage, parity = self.position(turn)
         found = source.find(number)
@@ -201,7 +201,7 @@ class _Cta:
             with ctx.loop(1, tile.count) as step:
                 self._step(group, tile, turn, step)
             turn += tile.count
-            # the next tile's numbers come while this one's output is made
+            # prefetch the next tile's record while this one's output is computed
             following = Tile.load(ctx, ctx.min(index + ctx.nctaid_x, tiles - 1))
             self._last(group, turn - 1)
             group.finish(tile)
@@ -222,7 +222,7 @@ class _Cta:
         self.ctx.mbarrier_arrive(self.empty[name][stage], pred=group.lane == 0)
 
     def _first(self, group: Group, tile: Tile, turn: Register) -> None:
-        """Scores and weights of the last tile of keys; values of keys that are not there are cleared."""
+        """Scores and weights of the last tile of keys; values of missing keys are cleared."""
         stage = self._ready("k", turn)
         group.begin_scores(stage)
         group.wait(0)
@@ -233,11 +233,11 @@ class _Cta:
             group.clear_values(self._ready("v", turn), tile)
 
     def _step(self, group: Group, tile: Tile, turn: Register, step: Register) -> None:
-        """The next tile's scores, this one's product with the values, and softmax beside it."""
+        """The next tile's scores, this one's product with the values, and softmax overlapped."""
         stage = self._ready("k", turn + step)
         group.take_turn()
         group.begin_scores(stage)
-        # while the scores are made
+        # while the scores are computed
         group.correct()
         values = self._ready("v", turn + step - 1)
         group.begin_sums(values)
@@ -258,18 +258,18 @@ class _Cta:
 
 
 class _Rows:
-    """Keys and values one after the other: one box a tile, by one thread."""
+    """Contiguous keys and values: one box per tile, by one thread."""
 
     def __init__(self, ctx: Context, shape: PrefillShape):
         self.ctx, self.shape = ctx, shape
         self.maps = {name: ctx.tensor_map(f"{name}_map") for name in "kv"}
 
     def one_lane(self) -> AbstractContextManager[object]:
-        """What one thread of all that copy does: there is one."""
+        """Restrict to one lane: only one thread copies."""
         return nullcontext()
 
     def begin(self, tile: Tile) -> None:
-        """The sequence and the head of a tile of queries."""
+        """Select the sequence and the head of a tile of queries."""
         self.tile, self.head = tile, tile.head // self.shape.group
 
     def find(self, number: Register) -> tuple[Register, ...]:
@@ -277,13 +277,13 @@ class _Rows:
         return (self.tile.key + number * self.shape.keys,)
 
     def bring(self, name: str, target: Pointer, found: tuple[Register, ...], full: Pointer) -> None:
-        """Begin the copy of a tile."""
+        """Start the copy of a tile."""
         (row,) = found
         self.ctx.tma_load(target, self.maps[name], (0, row, 0, self.head), full)
 
 
 class _Pages:
-    """Pages that a table names: a lane brings a span of a page's rows, or of the part of it that a tile has."""
+    """Pages that a table names: a lane copies a span of a page's rows, or of a tile's part of it."""
 
     def __init__(self, ctx: Context, shape: PrefillShape):
         self.ctx, self.shape = ctx, shape
@@ -294,21 +294,21 @@ class _Pages:
         self.lane = ctx.tid_x & WARP - 1
         self.row, self.span = (self.lane & boxes - 1) * self.rows, self.lane >> (boxes.bit_length() - 1)
         self.mine = self.span < shape.spans
-        # where a lane's box lies in a tile: rows of 128 bytes, span after span
+        # offset of a lane's box in a tile: rows of 128 bytes, span after span
         self.offset = ctx.mad(self.span, shape.keys, self.row) * ROW_BYTES
         self.table = ctx.pointer("table_ptr", "u32")
 
     def one_lane(self) -> AbstractContextManager[object]:
-        """What one lane does for all."""
+        """Restrict to one lane."""
         return self.ctx.if_(self.lane == 0)
 
     def begin(self, tile: Tile) -> None:
-        """The sequence and the head of a tile of queries."""
+        """Select the sequence and the head of a tile of queries."""
         self.tile, self.head = tile, tile.head // self.shape.group
         self.entries = self.table + tile.key * self.ctx.param("table_width")
 
     def find(self, number: Register) -> tuple[Register, ...]:
-        """The page of a lane's box, and its row there. What lies behind the end comes from behind the last: zeros."""
+        """The page of a lane's box, and its row there. Rows past the end are read from past the last page: zeros."""
         ctx = self.ctx
         key = ctx.mad(number, self.shape.keys, self.row)
         entry = key >> (self.page_size.bit_length() - 1)
@@ -316,7 +316,7 @@ class _Pages:
         return page, key & self.page_size - 1
 
     def bring(self, name: str, target: Pointer, found: tuple[Register, ...], full: Pointer) -> None:
-        """Begin the copies of a tile."""
+        """Start the copies of a tile."""
         page, row = found
         with self.ctx.if_(self.mine):
             to = target.retyped("b8") + self.offset
