@@ -1,4 +1,4 @@
-"""The ways to do distributed attention that the milestone knows: kernel, wiring, shards, and what each must send."""
+"""The algorithms for distributed attention in the milestone bench: kernel, wiring, shards, and required traffic."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ from kernbench.benches.gqa_attention.limits import Problem, Traffic
 class Algorithm:
     """One algorithm.
 
-    - `idea`: what it does, in a sentence
-    - `install`: the wiring it needs; "closed" is a cycle where the grid has one, else a line
+    - `idea`: a sentence about how it works
+    - `install`: the wiring it needs; "closed" is a cycle if the grid has one, else a line
     - `splits_q`: whether Q is split over the ranks (prefill) or the same on all (decode)
-    - `traffic(problem, install, columns)`: what it must send at least
+    - `traffic(problem, install, columns)`: the least bytes and hops that it sends
     - `zigzag`: whether shards are two mirrored runs instead of one
-    - `options`: what else the kernel is given
-    - `sizes_itself`: whether the kernel chooses blocks that suit the machine when it is not given any
-    - `every_pe`: whether all PEs of a cube work where ranks are cubes, not PE 0 alone
+    - `options`: further arguments of the kernel
+    - `sizes_itself`: whether the kernel chooses block sizes for the machine when none are given
+    - `every_pe`: whether all PEs of a cube work when ranks are cubes, not PE 0 alone
     """
 
     idea: str

@@ -1,4 +1,4 @@
-"""Ring-K/V prefill on an open line: K and V travel east and west at once, every rank folds every chunk once."""
+"""Ring-K/V prefill on an open line: K and V travel east and west at once, every rank processes every chunk once."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -35,10 +35,10 @@ def attention_mesh_kv_kernel(
 ) -> None:
     """Attention of this rank's S_q queries over the keys of all ranks; Q, K and V are split along the sequence.
 
-    Q and O are [S_q, h_q * d_head] on a rank, K and V [S_kv_per_rank, h_kv, d_head]; with `batch` users, that many of
-    them one after another. `total_q` and `total_kv` (one for each user, or one for all) give true lengths where the
-    last shards are shorter. Causal: the last query sees the last key. `block_q` query rows (heads of a group times
-    tokens) meet `block_kv` keys at a time; a block of K must fit half of the slots of a queue.
+    Q and O are [S_q, h_q * d_head] on a rank, K and V [S_kv_per_rank, h_kv, d_head]; `batch` users are processed
+    one after another. `total_q` and `total_kv` (one for each user, or one for all) are the true lengths if the
+    last shards are shorter. Causal: the last query sees the last key. Blocks have `block_q` query rows (heads of a
+    group times tokens) and `block_kv` keys; a block of K must fit half of the slots of a queue.
     """
     tiling = make_tiling(
         tl,

@@ -1,4 +1,4 @@
-"""(m, l, o)-merge decode on an open line: partial results travel east and west, K and V stay where they are."""
+"""(m, l, o)-merge decode on an open line: partial results travel east and west, K and V are not sent."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -70,13 +70,13 @@ def attention_mesh_mlo_kernel(
 
 
 def _tiles_at_once(tl: "TLContext", tiling: Tiling) -> int:
-    """As many tiles as leave half of the scratch free while six states of each are alive: own, merged, four passing."""
+    """As many tiles as leave half of the scratch free while six states of each exist: own, merged, four in flight."""
     rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.S_q))
     return max(1, int(tl.scratch_size // 2 // (6 * rows * (tiling.d_head + 2) * 4)))
 
 
 class Partials:
-    """The packed partials on their way, by owner: one pair for each part of a query tile."""
+    """The packed partials, by owner: one pair for each part of a query tile."""
 
     def __init__(self, states: list[State]):
         self._shapes: list[PairShapes] = [((s.o.shape[0], 2), "f32", s.o.shape, "f32") for s in states]
@@ -91,7 +91,7 @@ class Partials:
         return self._shapes[number]
 
     def get(self, owner: int, number: int) -> Pair:
-        """One that arrived, or the own."""
+        """One that arrived, or the rank's own."""
         return self.held[owner][number]
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
@@ -120,7 +120,7 @@ def _decode(tl: "TLContext", tiling: Tiling, tiles: list[Queries], pointers: tup
 
 
 def _parts(state: State) -> list[State]:
-    """A state in rows whose o fits one message; the whole state where it does."""
+    """A state split by rows so that o of each part fits one message; the whole state if it does."""
     rows, d_head = state.o.shape
     most = max(1, MESSAGE // (4 * d_head))
     if rows <= most:
@@ -138,7 +138,7 @@ def _joined(tl: "TLContext", rows: list[TensorHandle]) -> TensorHandle:
 
 def _partial(tl: "TLContext", tiling: Tiling, tile: Queries, q_ptr: int, k_ptr: int, v_ptr: int) -> State:
     """The unnormalised result over this rank's own keys. Tiles of other heads, of users with as many keys, and of other
-    ranks where no key is hidden differ in addresses only.
+    ranks without hidden keys differ in addresses only.
     """
     first, pointers = Keys(tile.head, 0, 0, 0), (k_ptr, v_ptr)
     blocks = [b for b in tiling.key_blocks(tiling.rank, tile.user) if b.head == tile.head]
@@ -161,8 +161,8 @@ def _fold_runs(
     q_address: int,
     *begins: int,
 ) -> State:
-    """The state of a tile after runs of keys: of each the first row, the rows, and the position if some are hidden.
-    `begins` are where K and V of the head begin, `steps` the bytes from one row to the next.
+    """The state of a tile after runs of keys: for each the first row, the rows, and the position if some are hidden.
+    `begins` are the addresses of K and V of the head, `steps` the bytes from one row to the next.
     """
     q = tiling.load_rows(tl, q_address, tile.tokens)
     state = start(tl, tiling.group * tile.tokens, tiling.d_head)
@@ -174,7 +174,7 @@ def _fold_runs(
 
 
 def _pack(tl: "TLContext", state: State) -> Pair:
-    """m and l side by side, and o: two messages."""
+    """Pack into two messages: m and l as columns of one, and o."""
     return tl.cat(state.m, state.l, axis=1), state.o
 
 

@@ -87,7 +87,7 @@ def golden(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
 
 
 def intermediates(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
-    """Scores as the kernels have them, times log2(e); for one warp a head, the sum of the weights as well."""
+    """Scores as the kernels have them, times log2(e); with one warp per head, the sum of the weights as well."""
     group = p.h_q // p.h_kv
     q, k = x["q"].astype(np.float64), np.repeat(x["k"].astype(np.float64), group, axis=1)
     scores = np.einsum("uhd,uhkd->uhk", q, k) * (LOG2_E / np.sqrt(p.d_head))
@@ -104,7 +104,7 @@ def host(p: Parameters, machine: Machine) -> ptx.Host:
 
 
 def launch(p: Parameters, x: Mapping[str, Array], *, torch: ptx.Host) -> Run:
-    """Caches of each user on their own, found through arrays of pointers."""
+    """Each user's caches are separate arrays, found through arrays of pointers."""
     caches = {name: [torch.array(part, f"{name}[{i}]") for i, part in enumerate(x[name])] for name in ("k", "v")}
     pointers = [
         torch.array(np.array([cache.address for cache in caches[name]], np.uint64), f"{name} pointers")
@@ -151,7 +151,7 @@ _LAUNCHES: dict[str, Callable[..., Run]] = {
 
 
 def variants(p: Parameters) -> dict[str, Variant]:
-    """The kernels that take the panel's type and heads."""
+    """The kernels that support the panel's type and heads."""
     fits = {"one_warp": p.dtype == "f32" and p.d_head <= MAX_HEAD_DIM}
     many = p.d_head in HEAD_DIMS
     return {name: Variant({"kernel": name}, idea) for name, idea in KERNELS.items() if fits.get(name, many)}
@@ -189,6 +189,6 @@ bench = Bench(
     variants=variants,
     intermediates=intermediates,
     panels=_PANELS,
-    # 512: what the emulator's speed is measured with; 8k: a batch for a real GPU
+    # 512: measures the emulator's speed; 8k: a batch for a real GPU
     sizes={"512": _size(32, 512, 8, 2), "8k": _size(16, 8192, 32, 8)},
 )

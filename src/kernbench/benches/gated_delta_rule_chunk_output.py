@@ -49,7 +49,7 @@ class Parameters:
 
     @property
     def layout(self) -> Layout:
-        """What the kernel is built for."""
+        """The sizes that the kernel is built for."""
         return Layout(self.heads, self.value_heads, self.key_size, self.value_size, self.values)
 
     @property
@@ -61,7 +61,7 @@ class Parameters:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Blocks: tiles or chunks beside each other, value heads."""
+        """Blocks: tiles or chunks side by side, value heads."""
         return self.way.grid(self.sms or architecture(self.kernel).sms)
 
     @property
@@ -71,12 +71,12 @@ class Parameters:
 
     @property
     def cu_seqlens(self) -> Array:
-        """Where sequences start, and the end of the last."""
+        """The starts of the sequences, and the end of the last."""
         return np.cumsum([0, *self.lengths])
 
 
 def inputs(p: Parameters, rng: np.random.Generator | ShapesOnly) -> dict[str, Array]:
-    """What the earlier stages make of normal q, k and v, keys of length one; memory nobody may use is NaN."""
+    """Results of the earlier stages for normal q, k and v, keys of length one; memory that must not be used is NaN."""
     if isinstance(rng, ShapesOnly):
         raise BenchError("the kernel runs on data, whose values decide where it goes: leave --shapes-only away")
     rows = int(p.cu_seqlens[-1])
@@ -107,7 +107,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _rows(padded: Array, chunks: Chunks) -> Array:
-    """The rows of whole chunks, without what pads them."""
+    """The rows of whole chunks, without padding."""
     return chunks.unpad(padded[: chunks.total * chunks.size].reshape(chunks.total, chunks.size, *padded.shape[1:]))
 
 
@@ -121,7 +121,7 @@ def golden(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
 
 
 def intermediates(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
-    """q k^T and P of each row with those of its chunk, and e^G (q H^T) where the kernel has it by itself."""
+    """q k^T and P of each row with those of its chunk, and e^G (q H^T) if the kernel has it by itself."""
     chunks = Chunks(tuple(int(start) for start in p.cu_seqlens), CHUNK)
     q, k = (np.repeat(x[name].astype(np.float64), p.value_heads // p.heads, axis=1) for name in ("q", "k"))
     gates, states = x["g"].astype(np.float64), x["h"].astype(np.float64)
@@ -146,7 +146,7 @@ def host(p: Parameters, machine: Machine) -> ptx.Host:
 
 
 def launch(p: Parameters, x: Mapping[str, Array], *, torch: ptx.Host) -> Run:
-    """One launch; the output is memory that nobody has written."""
+    """One launch; the output is uninitialised memory."""
     way = p.way
     out = torch.empty((len(x["q"]), p.value_heads, p.value_size), "bf16", "o")
     args = p.layout.arguments(torch, x, out, p.scale)
@@ -176,7 +176,7 @@ _PANELS = {
 
 
 def _long(lengths: tuple[int, ...]) -> dict[str, object]:
-    """4096 rows in as many sequences."""
+    """4096 rows in equally many sequences."""
     rows = (4096,) if len(lengths) == 1 else (1000, 0, 2048, 1, 1047)
     return {"lengths": rows, "heads": 16, "value_heads": 32, "sms": 0}
 
@@ -192,6 +192,6 @@ bench = Bench(
     variants=variants,
     intermediates=intermediates,
     panels=_PANELS,
-    # 4096: what the emulator's speed is measured with
+    # 4096: measures the emulator's speed
     sizes={"4096": Size({panel: _long(settings["lengths"]) for panel, settings in _PANELS.items()})},
 )

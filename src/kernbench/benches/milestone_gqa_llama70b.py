@@ -19,7 +19,7 @@ from kernbench.machine import Machine
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 
-# for shards of at least so many keys
+# block sizes for shards of at least so many keys
 LONG_SHARD, LARGE_ROWS, LARGE_KEYS = 1024, 1024, 512
 
 
@@ -94,7 +94,7 @@ def golden(p: Parameters, x: Mapping[str, Array]) -> dict[str, Expected]:
 
 
 def host(p: Parameters, machine: Machine) -> mesh.Host:
-    """The ranks, wired as the algorithm needs them."""
+    """The ranks, wired for the algorithm."""
     host = mesh.Host(machine=machine, ranks=p.n_ranks, rank_axis=p.rank_axis)
     install = p.chosen.install
     if install == "closed":
@@ -155,10 +155,10 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: mesh.Host) -> Run:
 
 
 def _blocks(p: Parameters, machine: Machine) -> tuple[int, int]:
-    """Query rows and keys of a block; 0 leaves it to the kernel.
+    """Query rows and keys of a block; 0 lets the kernel choose.
 
     Long shards get 1,024 rows by 512 keys if K of a block fits half of a queue and the scores half of the scratch
-    memory, and if the blocks come out even: a short last one would leave no gap for the next scores.
+    memory, and if the blocks are equal: a short last one would leave no gap for the next scores.
     """
     keys = _share(p, max(p.key_lengths))
     per_message = machine.ipcq.depth // 2 * machine.ipcq.slot // (p.d_head * ITEMSIZE[p.dtype])
@@ -169,12 +169,12 @@ def _blocks(p: Parameters, machine: Machine) -> tuple[int, int]:
 
 
 def _rows(p: Parameters, total: int) -> list[Any] | None:
-    """Which tokens each rank has, where they are not equal shares in order."""
+    """The tokens of each rank, if they are not equal shares in order."""
     return zigzag_rows(total, p.n_ranks) if p.chosen.zigzag else None
 
 
 def _stored(p: Parameters, keys: Array) -> Array:
-    """As many rows as the longest user needs."""
+    """The keys, cut to the rows that the longest user needs."""
     return keys[:, : max(p.key_lengths)]
 
 
@@ -184,7 +184,7 @@ def _share(p: Parameters, total: int) -> int:
 
 
 def physical_limits(p: Parameters, machine: Machine) -> dict[str, int]:
-    """What no schedule of the panel's algorithm can beat on this machine."""
+    """Lower bounds for every schedule of the panel's algorithm on this machine."""
     team = machine.pes_per_cube if p.chosen.every_pe and p.rank_axis == 1 else 1
     problem = Problem(
         p.query_tokens, p.key_lengths, p.h_q, p.h_kv, p.d_head, p.dtype, p.causal, p.n_ranks, p.rank_axis, team
@@ -194,13 +194,13 @@ def physical_limits(p: Parameters, machine: Machine) -> dict[str, int]:
 
 
 def variants(p: Parameters) -> dict[str, Variant]:
-    """The algorithms that do the panel's job."""
+    """The algorithms for the panel's problem."""
     rivals = {name: a for name, a in ALGORITHMS.items() if a.splits_q == p.splits_q}
     return {name: Variant({"algorithm": name}, a.idea) for name, a in rivals.items()}
 
 
 def _size(context: int, tokens: int = 0) -> Size:
-    """Real sizes, in blocks of the kernel's choice: up to 1,024 query rows and 512 keys."""
+    """Real sizes, in blocks that the kernel chooses: up to 1,024 query rows and 512 keys."""
     prefill: dict[str, object] = {"context": context, "tokens": tokens}
     decode: dict[str, object] = {"context": context, "lengths": ()}
     return Size(
@@ -237,6 +237,6 @@ bench = Bench(
             "lengths": (1024, 700, 33, 512),
         },
     },
-    # at 128k the prefill is that of the last 8,192 tokens, as a server that prefills in chunks sees it
+    # at 128k the prefill is that of the last 8,192 tokens, as in a server that prefills in chunks
     sizes={"8k": _size(8192), "32k": _size(32768), "128k": _size(131072, 8192)},
 )

@@ -57,13 +57,13 @@ class Parameters:
 
     @property
     def shape(self) -> Shape:
-        """What the kernels need to know."""
+        """The static parameters of the kernels."""
         pages = max(1, *(ceil(n / self.page) for n in self.contexts), 1)
         return Shape(self.B, self.H, self.kv_heads, self.D, self.page, pages, self.tile, self.D**-0.5, self.scores)
 
 
 def inputs(p: Parameters, rng: np.random.Generator | ShapesOnly) -> dict[str, Array]:
-    """Normal Q, K and V in bf16, pages in random order; what lies outside every context is NaN."""
+    """Normal Q, K and V in bf16, pages in random order; memory outside every context is NaN."""
     pages, spare = p.shape.pages, 3
     count = pages if p.repeat_pages else p.B * pages
     query = normal(rng, (p.B, p.H, p.D), "bf16")
@@ -104,7 +104,7 @@ def launch(p: Parameters, x: Mapping[str, Array], *, torch: npu.Chip) -> Run:
 
 
 def physical_limits(p: Parameters, chip: ChipModel) -> dict[str, int]:
-    """What no schedule can beat: keys and values once through memory, products at the cube's peak, exponentials."""
+    """Lower bounds of any schedule: keys and values once through memory, products at the cube's peak, exponentials."""
     shape, keys = p.shape, sum(p.contexts)
     nbytes = 2 * keys * p.kv_heads * p.D * 2 + p.B * p.H * p.D * 6
     macs = 2 * keys * p.H * p.D
@@ -120,7 +120,9 @@ def physical_limits(p: Parameters, chip: ChipModel) -> dict[str, int]:
 
 
 def variants(p: Parameters) -> dict[str, Variant]:
-    """All forms do the same job; `grouped` also with S in f16, which moves least and is only as exact as that type."""
+    """All forms, for the same problem; `grouped` also with S in f16, which moves least and is only as exact as that
+    type.
+    """
     found = {name: Variant({"form": name}, idea) for name, (_, idea) in FORMS.items()}
     if p.scores == "f32":
         found["grouped_f16"] = Variant({"form": "grouped", "scores": "f16"}, "grouped, with S in f16 on its way")

@@ -1,1 +1,1 @@
-"""Decode attention of a batch of sequences in PTX: one warp for each head, and several warps with split keys."""
+"""Decode attention of a batch of sequences in PTX: with one warp per head, and with several warps and split keys."""

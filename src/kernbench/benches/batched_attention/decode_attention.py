@@ -1,10 +1,10 @@
-"""Decode attention as one would run it: several warps a head, 16-byte loads, split keys, groups that share K and V.
+"""Optimised decode attention: several warps per head, 16-byte loads, split keys, head groups that share K and V.
 
 The problem and its layout are those of `incremental_attention`, in f32, f16 or bf16. A block takes some query
 heads of one KV head, and a slice of the sequence's keys (all of them without splits). In a warp, groups of lanes take
-a key each, every lane 16 bytes of it; each group keeps its own softmax state for every head. A turn of the loop loads
-several keys before it computes with any, and corrects the state once for all of them. The states of groups, then of
-warps, then (by a second kernel) of splits are merged. Scores are kept times log2(e), so that ex2 serves.
+a key each, every lane 16 bytes of it; each group keeps its own softmax state for every head. An iteration of the loop
+loads several keys before it computes with any, and rescales the state once for all of them. The states of groups, then
+of warps, then (by a second kernel) of splits are merged. Scores are scaled by log2(e), so that ex2 computes exp.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from kernbench.result.reading import Data
 WARP = 32
 LOG2_E = 1.4426950408889634
 LOAD_BYTES = 16
-# below every score that can be: the state of a slice without keys, which merges without a NaN
+# lower than every possible score: the state of a slice without keys, which merges without NaN
 LOWEST = -1e30
-# registers a lane may spend on one copy of its heads' elements, and shared memory of a block
+# registers per lane for one copy of its heads' elements, and shared memory of a block
 _ELEMENTS, _SHARED_BYTES = 64, 40 << 10
 _SIZES = {"f32": 4, "f16": 2, "bf16": 2}
 HEAD_DIMS = (64, 80, 96, 128, 256)
@@ -29,7 +29,7 @@ HEAD_DIMS = (64, 80, 96, 128, 256)
 
 @dataclass(frozen=True)
 class DecodeAttention:
-    """One way to do it; `kernel` and, with splits, `reduce_kernel` are launched one after the other."""
+    """A configuration of the kernel; `kernel` and, with splits, `reduce_kernel` are launched one after the other."""
 
     max_seq_len: int
     head_dim: int
@@ -40,7 +40,7 @@ class DecodeAttention:
     warps: int = 4
     splits: int = 1
     shared_kv: bool = True
-    # keys a lane loads before it computes; 0: as many as registers allow without fewer warps
+    # keys a lane loads before it computes; 0: as many as registers allow without losing warps
     unroll: int = 0
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class DecodeAttention:
 
     @property
     def keys(self) -> int:
-        """Keys a warp takes at once."""
+        """Keys that a warp processes at once."""
         return WARP // self.lanes
 
     @property
@@ -85,7 +85,7 @@ class DecodeAttention:
 
     @property
     def heads(self) -> int:
-        """Query heads of a block: as many of a group as registers and shared memory hold."""
+        """Query heads of a block: as many of a group as fit registers and shared memory."""
         group = self.num_heads // self.num_kv_heads if self.shared_kv else 1
         held = (_ELEMENTS // (self.vector * self.chunks), _SHARED_BYTES // (self.warps * (self.head_dim + 2) * 4))
         return max(count for count in range(1, group + 1) if group % count == 0 and count <= max(1, min(held)))
@@ -102,7 +102,7 @@ class DecodeAttention:
 
     @property
     def partial_shape(self) -> tuple[int, int, int, int]:
-        """Unfinished outputs: sequences, heads, splits, elements; the statistics have 2 (largest, total) instead."""
+        """Unnormalised outputs: sequences, heads, splits, elements; the statistics have 2 (maximum, total) instead."""
         return self.batch_size, self.num_heads, self.splits, self.head_dim
 
     @property
@@ -121,7 +121,7 @@ class DecodeAttention:
         return kernel.build(lambda ctx: _Slice(self, ctx).program())
 
     def reduce_kernel(self, **options: Any) -> Kernel:
-        """The slices of each head put together."""
+        """Merges the slices of each head."""
         kernel = PtxKernel("decode_attention_reduce", **options).reqntid(*self.block)
         for name in ("partial_ptr", "stats_ptr", "out_ptr"):
             kernel.param("u64", name)
@@ -150,7 +150,7 @@ def merge(
     weight: Register,
     values: list[Register],
 ) -> None:
-    """Add a softmax state (largest score, total weight, weighted values) to another, in place."""
+    """Merge a softmax state (maximum, total weight, weighted values) into another, in place."""
     both = ctx.max(largest, other)
     ours, theirs = ctx.ex2(largest - both), ctx.ex2(other - both)
     ctx.fma(total, ours, weight * theirs, out=total)
@@ -160,7 +160,7 @@ def merge(
 
 
 def store_result(ctx: Context, at: Pointer, sum_: Register, total: Register, dtype: str) -> None:
-    """The weighted values over their weight; zeros where there was no key."""
+    """Store the weighted values over their weight; zeros if there was no key."""
     result = sum_ * ctx.where(total > 0.0, ctx.rcp(total), 0.0)
     ctx.store(at, result if dtype == "f32" else result.to(dtype))
 
@@ -231,7 +231,7 @@ class _Slice:
         return self._load(cache + key.to("u64") * self.way.head_dim, valid)
 
     def _load(self, at: Pointer, valid: Predicate | None) -> list[Register]:
-        """This lane's part of a head in 16-byte loads, halves in pairs; zeros where there is none."""
+        """This lane's part of a head in 16-byte loads, halves in pairs; zeros where invalid."""
         way = self.way
         type = way.dtype if way.dtype == "f32" else f"{way.dtype}x2"
         found: list[Register] = []
@@ -249,7 +249,7 @@ class _Slice:
         return [half.to("f32") for pair in loaded for half in self.ctx.unpack(pair, self.way.dtype)]
 
     def _state(self) -> tuple[Register, Register, list[Register]]:
-        """Largest score, total weight, weighted values."""
+        """Maximum, total weight, weighted values."""
         ctx = self.ctx
         elements = self.way.vector * self.way.chunks
         return ctx.const(LOWEST, "f32"), ctx.const(0.0, "f32"), [ctx.const(0.0, "f32") for _ in range(elements)]
@@ -260,7 +260,7 @@ class _Slice:
         state: tuple[Register, Register, list[Register]],
         v: list[list[Register]],
     ) -> None:
-        """Some keys for one head."""
+        """Process some keys for one head."""
         ctx = self.ctx
         largest, total, sums = state
         before = largest.copy()
@@ -276,7 +276,7 @@ class _Slice:
                 ctx.fma_(sum_, weight, value)
 
     def _score(self, query: list[Register], k: list[Register], valid: Predicate | None) -> Register:
-        """q k^T of one key in all lanes that share it; no weight for a key that is none."""
+        """q k^T of one key in all lanes that share it; minus infinity for an invalid key."""
         ctx = self.ctx
         score = query[0] * k[0]
         for a, b in zip(query[1:], k[1:], strict=True):
@@ -288,7 +288,7 @@ class _Slice:
         return score if valid is None else ctx.where(valid, score, float("-inf"))
 
     def _merge_rows(self, largest: Register, total: Register, sums: list[Register]) -> None:
-        """The states of the groups of lanes that took different keys."""
+        """Merge the states of the groups of lanes that processed different keys."""
         step = self.way.lanes
         while step < WARP:
             other, weight, *values = (
@@ -298,7 +298,7 @@ class _Slice:
             step *= 2
 
     def _finish(self, states: list[tuple[Register, Register, list[Register]]]) -> None:
-        """The states of all warps through shared memory, and what comes out of them."""
+        """Merge the states of all warps through shared memory, and store the result."""
         ctx, way = self.ctx, self.way
         sums = ctx.shared("f32", (way.warps, way.heads, way.head_dim), name="sums")
         stats = ctx.shared("f32", (way.warps, way.heads, 2), name="stats")
@@ -335,7 +335,7 @@ class _Slice:
                 ctx.store(at + offset, values[first : first + 4], mask=inside)
 
     def _put(self, head: Register, element: Register, largest: Register, total: Register, value: Register) -> None:
-        """One element of the result, or of this split's part of it."""
+        """Store one element of the result, or of this split's part of it."""
         ctx, way = self.ctx, self.way
         number = ctx.mad(self.sequence, way.num_heads, self.head + head)
         if way.splits == 1:

@@ -1,8 +1,8 @@
 """Batched incremental attention (decode): one warp for each query head of each sequence, f32.
 
-q and out are [M, heads, d]; K and V of each sequence lie apart, [kv_heads, max_seq_len, d], and are found through
-arrays of M pointers; `seq_lens` says how many keys each sequence has. The softmax is computed as the keys go by: the
-largest score so far, the sum of the exponentials and the weighted sum of V, corrected whenever the largest grows.
+q and out are [M, heads, d]; K and V of each sequence are separate arrays, [kv_heads, max_seq_len, d], found through
+arrays of M pointers; `seq_lens` has each sequence's number of keys. The softmax is computed online: the
+running maximum, the sum of the exponentials and the weighted sum of V, rescaled whenever the maximum grows.
 """
 
 from math import sqrt
@@ -76,12 +76,12 @@ class BatchedIncrementalAttentionKernel:
             k.advance(self.head_dim)
             v.advance(self.head_dim)
         ctx.checkpoint("weights", total, at=(sequence, head))
-        # a sequence without keys has nothing to divide by: its output is zeros
+        # a sequence without keys has no weight to divide by: its output is zeros
         inverse = ctx.where(total > 0.0, ctx.rcp(total), 0.0)
         self._store(ctx, ctx.pointer("out_ptr", "f32") + mine, [value * inverse for value in out], lane)
 
     def kept(self, largest: Register) -> Register:
-        """The largest score so far, in a register that the next one does not overwrite."""
+        """The running maximum, in a register that the next one does not overwrite."""
         return largest.copy()
 
     def score(self, ctx: Context, q: list[Register], k: list[Register]) -> Register:

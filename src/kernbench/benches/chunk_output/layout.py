@@ -1,8 +1,8 @@
-"""What every chunk-output kernel of the gated delta rule is given, and how a block finds its tiles.
+"""The common arguments of the chunk-output kernels of the gated delta rule, and the tiles of their blocks.
 
 A tile is one chunk of 64 rows and one value head. The grid is persistent: block (x, j) computes chunks x,
 x + gridDim.x, ... of value head j, or block x tiles x, x + gridDim.x, ... of all heads, up to a count that is read on
-the device. Each operand of a tile is one box of a tensor map, swizzled by 128 bytes: rows of 64 elements, and the next
+the device. Each operand of a tile is one box of a tensor map, with 128-byte swizzle: rows of 64 elements, and the next
 64 of a head after all rows of the first.
 """
 
@@ -18,11 +18,11 @@ from kernbench.ptx.devices.host import Host
 from kernbench.ptx.text.module import Kernel
 
 CHUNK = 64
-# elements of a row of 128 bytes, as wide as the swizzle
+# elements of a row of 128 bytes, the width of the swizzle
 SPAN = 64
 ELEMENT_BYTES = 2
 ROW_BYTES = SPAN * ELEMENT_BYTES
-# eight rows: what the swizzle repeats after
+# eight rows: the period of the swizzle
 ATOM_BYTES = 8 * ROW_BYTES
 LARGEST = 256
 VALUES = ("packed", "padded")
@@ -32,7 +32,7 @@ POINTERS = ("o_ptr", "g_ptr", "cu_seqlens_ptr", "chunk_indices_ptr", "total_chun
 
 @dataclass(frozen=True)
 class Tile:
-    """One chunk, in registers: its first row in q, k, g and o, `value_row` in v, and how many rows are its own."""
+    """One chunk, in registers: its first row in q, k, g and o, `value_row` in v, and the number of its rows."""
 
     chunk: Register
     start: Register
@@ -80,7 +80,7 @@ class Layout:
         return self.value_size * self.key_size * ELEMENT_BYTES
 
     def grid(self, sms: int) -> tuple[int, int]:
-        """Blocks beside each other for each value head, about one for each SM."""
+        """Blocks per value head, about one for each SM in all."""
         return max(1, sms // self.value_heads), self.value_heads
 
     def arguments(self, host: Host, given: Mapping[str, Array], out: object, scale: float) -> list[object]:
@@ -108,7 +108,7 @@ class Layout:
         return host.tensor_map(array, dims, strides, (SPAN, values, size // SPAN, 1), "128B")
 
     def tile(self, ctx: Context, chunk: Register) -> Tile:
-        """Where chunk number `chunk` lies: chunk_indices gives its sequence and number in it, cu_seqlens the rows."""
+        """The rows of chunk number `chunk`: chunk_indices gives its sequence and index in it, cu_seqlens the rows."""
         indices, starts = (ctx.pointer(name, "u32") for name in ("chunk_indices_ptr", "cu_seqlens_ptr"))
         sequence, number = ctx.load(indices + 2 * chunk, vec=2)
         bounds = starts + sequence
@@ -141,7 +141,7 @@ class ChunkOutputKernel(ABC):
         """Dynamic shared memory of a block."""
 
     def grid(self, sms: int) -> tuple[int, int]:
-        """Blocks for so many SMs."""
+        """The grid for a number of SMs."""
         return self.layout.grid(sms)
 
     @abstractmethod
@@ -168,8 +168,9 @@ def checkpoint_tile(
     square: bool,
     head: object = "ctaid.y",
 ) -> None:
-    """Name a thread's part of a tile: of every 8 columns two, in two rows eight apart; rows and, if `square`, columns
-    past the tile's end count for nothing."""
+    """Checkpoint of a thread's part of a tile: two of every 8 columns, in two rows eight apart; rows and, if `square`,
+    columns past the tile's end are left out.
+    """
     rows, columns = f"{row} + 8 * (i / 2 % 2)", f"{column} + 8 * (i / 4) + i % 2"
     inside = f"{rows} < {tile.length}" + (f" and {columns} < {tile.length}" if square else "")
     ctx.checkpoint(name, values, at=(f"{tile.start} + {rows}", f"{head}", columns), when=inside)

@@ -1,4 +1,4 @@
-"""The chunk output of the gated delta rule for sm_100a: ten warps with roles of their own, joined by mbarriers.
+"""The chunk output of the gated delta rule for sm_100a: ten warps with different roles, synchronised by mbarriers.
 
     copying thread      q, k, h, v of an item into a stage of the ring                   -> arrived_qk, arrived_hv
     multiplying thread  S = q k^T into tensor memory                                     -> scored
@@ -6,18 +6,18 @@
     multiplying thread  O1 = q h^T, O2 = P v                                             -> free (the stage), finished
     epilogue (4 warps)  scale (e^G O1 + O2) in bf16: whole tiles by TMA, tails by stores -> taken (the products)
 
-The scores of item i + 1 are begun before the products of item i, so that the masks work beside the tensor core.
-"scored" of item i + 2 comes after the products of item i, and so says that P may be written again; who has waited for
-"masked" of item i knows that its S was read.
+The scores of item i + 1 are begun before the products of item i, so that the masks overlap with the tensor core.
+"scored" of item i + 2 comes after the products of item i, and so also means that P may be overwritten; whoever has
+waited for "masked" of item i knows that its S was read.
 
 **M = 64.** A chunk has 64 rows, and two chunks or heads share no operand that M = 128 could use twice. An item is 96
-KiB of traffic for 4 Mflop: memory decides, not the rate of the tensor core. With M = 64 products take 16 of each 32
-lanes of tensor memory, so the two stages of S, P, O1 and O2 have the same columns and lie in the two halves of the
-lanes; A and D of a product must lie in the same half anyway.
+KiB of traffic for 4 Mflop: memory is the limit, not the rate of the tensor core. With M = 64 products use 16 of each 32
+lanes of tensor memory, so the two stages of S, P, O1 and O2 have the same columns and are in the two halves of the
+lanes; A and D of a product must be in the same half anyway.
 
-**Tails.** The tiles of a tail hold rows of the next sequence, or NaN. Those of q make rows that nobody stores. Those
-of k make columns of S above the diagonal, which are replaced by zeros, not multiplied with them. Those of v meet the
-zeros of P inside a product, where a NaN would survive: the masks overwrite them in shared memory.
+**Tails.** The tiles of a ragged chunk hold rows of the next sequence, or NaN. Those of q produce rows that are not
+stored. Those of k produce columns of S above the diagonal, which are replaced by zeros, not multiplied by zero. Those
+of v are multiplied by zeros of P, which keeps a NaN: the mask warps overwrite them in shared memory.
 """
 
 from kernbench.benches.chunk_output.layout import CHUNK, ChunkOutputKernel, Layout
@@ -64,7 +64,7 @@ class BlackwellChunkOutput(ChunkOutputKernel):
         return self.plan.shared_bytes
 
     def program(self, ctx: Context) -> None:
-        """Set up, play the roles, take down."""
+        """Set up barriers and tensor memory, run the roles, free tensor memory."""
         thread = ctx.tid_x
         barriers, slot = self._barriers(ctx), ctx.shared("u32", 1, name="tensor_slot")
         gates = ctx.shared("f32", HALVES * CHUNK, name="gates")
@@ -95,7 +95,7 @@ class BlackwellChunkOutput(ChunkOutputKernel):
         return Barriers(**{name: ctx.mbarriers(count, name=name) for name, count in sizes.items()})
 
     def _set_up(self, ctx: Context, thread: Register, barriers: Barriers) -> None:
-        """One thread makes the barriers: all threads of a team arrive, of the single threads each once."""
+        """One thread initialises the barriers: all threads of a team arrive, single threads once each."""
         with ctx.if_(thread == 0):
             for name, array in vars(barriers).items():
                 count = TEAM if name in ("masked", "taken") else 1

@@ -1,4 +1,4 @@
-"""What the roles of the sm_100a chunk-output kernel share: where things lie, the barriers, and the work items."""
+"""Shared by the roles of the sm_100a chunk-output kernel: memory layout, barriers, and work items."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from kernbench.ptx.builder.matrix.tcgen05 import TensorMemory
 from kernbench.ptx.builder.matrix.tiles import Tile as Matrix
 
 WARP = 32
-# threads of the masks, and of the epilogue
+# threads of the mask warps, and of the epilogue
 TEAM = 128
 # stages of tensor memory: the two halves of each quarter's 32 lanes
 HALVES, HALF_LANES, QUARTER_LANES = 2, 16, 32
@@ -18,14 +18,14 @@ HALVES, HALF_LANES, QUARTER_LANES = 2, 16, 32
 
 @dataclass(frozen=True)
 class Plan:
-    """What follows from the sizes: matrices in shared memory, and columns of tensor memory."""
+    """The memory layout for given sizes: matrices in shared memory, and columns of tensor memory."""
 
     layout: Layout
     stages: int
 
     @property
     def matrices(self) -> dict[str, tuple[int, int, str, int]]:
-        """Rows, depth, what lies along a line, and stages of each matrix: the four of a work item, and the output."""
+        """Rows, depth, contiguous dimension, and stages of each matrix: the four of a work item, and the output."""
         K, V, stages = self.layout.key_size, self.layout.value_size, self.stages
         query = CHUNK, K, "K", stages
         return {
@@ -42,7 +42,7 @@ class Plan:
         return sum(rows * depth * 2 * stages for rows, depth, _, stages in self.matrices.values())
 
     def place(self, ctx: Context) -> dict[str, Matrix]:
-        """The matrices, one behind the other in dynamic shared memory."""
+        """The matrices, one after the other in dynamic shared memory."""
         found, memory = {}, ctx.dynamic_shared("b8", align=1024)
         for name, (rows, depth, major, stages) in self.matrices.items():
             found[name] = made = ctx.shared_tile("bf16", rows, depth, major=major, stages=stages, at=memory)
@@ -75,14 +75,16 @@ class Barriers:
 
 
 class Cursor:
-    """Where one role is in a ring of barriers: stage and parity. Who fills the stages begins with parity 1."""
+    """The position of one role in a ring of barriers: stage and parity. The role that fills the stages begins with
+    parity 1.
+    """
 
     def __init__(self, ctx: Context, stages: int, parity: int = 0):
         self._ctx, self._stages = ctx, stages
         self.stage, self.parity = ctx.const(0, "u32"), ctx.const(parity, "u32")
 
     def advance(self) -> None:
-        """On to the next stage."""
+        """Go to the next stage."""
         self.stage += 1
         around = self.stage == self._stages
         self._ctx.mov(0, out=self.stage, pred=around)
@@ -91,7 +93,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Roles:
-    """The kernel that is being built, as each of its roles sees it."""
+    """The kernel under construction, as each of its roles sees it."""
 
     ctx: Context
     layout: Layout
@@ -105,7 +107,7 @@ class Roles:
 
     @contextmanager
     def items(self) -> Iterator[Tile]:
-        """The chunks of this block, one after the other."""
+        """The chunks of this block in order."""
         ctx = self.ctx
         with ctx.loop(ctx.ctaid_x, self.total, ctx.nctaid_x) as chunk:
             yield self.layout.tile(ctx, chunk)

@@ -1,8 +1,8 @@
 """The two teams of four warps of the sm_100a chunk-output kernel: masks between the products, and the epilogue.
 
-Warp w of a team has rows 16 w to 16 w + 15, as they lie in its quarter of tensor memory: lane t has rows t / 4 and
-t / 4 + 8 of them, and of every 8 columns the pair 2 (t % 4), 2 (t % 4) + 1. What is loaded so as f32 is stored so as
-pairs of bf16: to tensor memory with half the columns, or as 8 x 8 matrices to shared memory.
+Warp w of a team has rows 16 w to 16 w + 15, in its quarter of tensor memory: lane t has rows t / 4 and
+t / 4 + 8 of them, and the pair 2 (t % 4), 2 (t % 4) + 1 of every 8 columns. Values loaded in this layout as f32 are
+stored in it as pairs of bf16: to tensor memory with half the columns, or as 8 x 8 matrices to shared memory.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _PIECE = 16
 
 @dataclass(frozen=True)
 class Lane:
-    """Where a thread of a team is: in the team, its quarter of tensor memory, its two rows, its first column."""
+    """The position of a thread in its team: index, quarter of tensor memory, its two rows, its first column."""
 
     ctx: Context
     thread: Register
@@ -45,7 +45,9 @@ def lane_of(ctx: Context, thread: Register) -> Lane:
 
 
 def masks(roles: Roles, lane: Lane, gates: Pointer) -> None:
-    """P of each item from its S: nothing above the diagonal, the rest decayed; `gates` is room for two tiles' gates."""
+    """Compute P of each item from its S: zeros above the diagonal, the rest decayed; `gates` has space for two
+    tiles' gates.
+    """
     ctx, barriers = roles.ctx, roles.barriers
     ring, half = Cursor(ctx, roles.plan.stages), Cursor(ctx, HALVES)
     with roles.items() as tile:
@@ -70,7 +72,7 @@ def masks(roles: Roles, lane: Lane, gates: Pointer) -> None:
 
 
 def _share_gates(roles: Roles, lane: Lane, tile: Tile, mine: Pointer) -> None:
-    """The gates of a tile into shared memory, zeros where it has no rows; all masks meet."""
+    """Write the gates of a tile to shared memory, zeros for missing rows; ends with a barrier of all mask warps."""
     ctx, row = roles.ctx, lane.thread
     with ctx.if_(row < CHUNK):
         gate = ctx.load(roles.gates(tile), row * roles.layout.value_heads, mask=row < tile.length, other=0.0)
@@ -89,7 +91,7 @@ def _decayed(lane: Lane, scores: tuple[Register, ...], gates: Pointer) -> list[R
         others = ctx.load(columns[8 * group], vec=2)
         for upper, (gate, last) in enumerate(zip(own, reach, strict=True)):
             pair = scores[4 * group + 2 * upper :][:2]
-            # above the diagonal the exponent may be large: it counts for nothing, and must not overflow
+            # above the diagonal the exponent may be large: its result is not used, but must not overflow
             decays = [ctx.exp(ctx.min(gate - other, 0.0)) for other in others]
             kept = [
                 ctx.selp(score * decay, 0.0, last >= 8 * group + number)
@@ -100,7 +102,7 @@ def _decayed(lane: Lane, scores: tuple[Register, ...], gates: Pointer) -> list[R
 
 
 def _clear(roles: Roles, lane: Lane, tile: Tile, values: Matrix) -> None:
-    """Zeros in the rows of v past the tile's end: half a line of each panel for every thread."""
+    """Set the rows of v past the tile's end to zero: half a line of each panel for every thread."""
     ctx = roles.ctx
     row, half = lane.thread // 2, lane.thread % 2
     zero = ctx.const(0, "u32")
@@ -114,7 +116,7 @@ def _clear(roles: Roles, lane: Lane, tile: Tile, values: Matrix) -> None:
 
 
 def finishes(roles: Roles, lane: Lane) -> None:
-    """The output of each item from its two products; they may be overwritten as soon as the last part is loaded."""
+    """The output of each item from its two products, which may be overwritten as soon as the last part is loaded."""
     ctx, barriers = roles.ctx, roles.barriers
     half, buffer = Cursor(ctx, HALVES), Cursor(ctx, 2)
     scale, first = ctx.param("scale"), lane.thread == 0
@@ -163,7 +165,7 @@ def _combined(
 def _store_tile(
     roles: Roles, lane: Lane, tile: Tile, words: list[list[Register]], buffer: Cursor, first: Predicate
 ) -> None:
-    """A whole tile by way of shared memory: the buffer is free when its last copy but one has read it."""
+    """Store a whole tile through shared memory: the buffer is free when its last copy but one has read it."""
     ctx, output = roles.ctx, roles.matrices["o"].stage(buffer.stage)
     with ctx.if_(first):
         ctx.bulk_wait(1, read=True)
@@ -185,7 +187,7 @@ def _store_tile(
 
 
 def _store_rows(roles: Roles, lane: Lane, tile: Tile, words: list[list[Register]]) -> None:
-    """The rows of a tail, each thread its own pairs of columns."""
+    """Store the rows of a ragged chunk, each thread its own pairs of columns."""
     ctx, layout = roles.ctx, roles.layout
     out = ctx.pointer("o_ptr", "bf16")
     for upper, row in enumerate(lane.rows):

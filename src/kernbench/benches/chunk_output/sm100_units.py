@@ -1,4 +1,4 @@
-"""The two single threads of the sm_100a chunk-output kernel: one begins copies, the other begins products."""
+"""The two single threads of the sm_100a chunk-output kernel: one starts copies, the other products."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from kernbench.ptx.builder.matrix.tcgen05 import TensorMemory
 from kernbench.ptx.builder.matrix.tiles import MatrixDescriptor
 from kernbench.ptx.builder.values.options import Value
 
-# depth of one product, and columns of tensor memory that so many elements of P take
+# depth of one product, and columns of tensor memory for that many elements of P
 _DEPTH, _COLUMNS = 16, 8
 
 
 def copies(roles: Roles) -> None:
-    """The four matrices of each work item, as soon as their stage is free."""
+    """Copy the four matrices of each work item, as soon as their stage is free."""
     ctx, layout, barriers = roles.ctx, roles.layout, roles.barriers
     maps = {name: ctx.tensor_map(f"{name}_map") for name in "qkhv"}
     query_head = roles.head // (layout.value_heads // layout.heads)
@@ -31,7 +31,7 @@ def copies(roles: Roles) -> None:
         ctx.mbarrier_wait(barriers.free[ring.stage], ring.parity)
         for names, barrier in (("qk", barriers.arrived_qk), ("hv", barriers.arrived_hv)):
             done = barrier[ring.stage]
-            # the bytes say all: this thread has written nothing that others read
+            # only the bytes are waited for: this thread has written nothing that others read
             nbytes = sum(roles.matrices[name].nbytes for name in names)
             ctx.mbarrier_arrive_expect_tx(done, nbytes, sem="relaxed")
             for name in names:
@@ -41,7 +41,7 @@ def copies(roles: Roles) -> None:
 
 
 def multiplies(roles: Roles) -> None:
-    """In turn the scores of an item and the products of the item before it, so that its masks have time.
+    """Alternate between the scores of an item and the products of the item before it, so that its masks have time.
 
     With one stage there is no second item in shared memory: its products come first.
     """
@@ -86,7 +86,7 @@ def _products(roles: Roles, operands: dict[str, MatrixDescriptor], ring: Cursor,
 
 
 def _multiply(roles: Roles, d: TensorMemory, a: Any, b: MatrixDescriptor, depth: int) -> None:
-    """D = A B over a depth; A is a descriptor or lies in tensor memory."""
+    """D = A B over a depth; A is a descriptor or in tensor memory."""
     shape = f"m{CHUNK}n{d.columns}k{_DEPTH}"
     for step in range(depth // _DEPTH):
         left = a.at(column=step * _COLUMNS) if isinstance(a, TensorMemory) else a.at(k=step * _DEPTH)

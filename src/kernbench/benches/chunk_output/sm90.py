@@ -1,12 +1,12 @@
-"""Chunk output of the gated delta rule for sm_90a: bulk tensor copies into a ring of stages, wgmma out of it.
+"""Chunk output of the gated delta rule for sm_90a: bulk tensor copies into a ring of stages, products by wgmma.
 
-The last warp of a block copies: it waits until a stage is empty, and begins the copies of the next tile's q, k, H and
+The last warp of a block copies: it waits until a stage is empty, and starts the copies of the next tile's q, k, H and
 V'. Two groups of four warps compute, every second tile each, so that one multiplies while the other masks or stores.
 In a group:
 
-- q k^T and q H^T from shared memory, the second still under way while P = lower((q k^T) * Gamma) is made in registers
+- q k^T and q H^T from shared memory, the second still in flight while P = lower((q k^T) * Gamma) is computed
 - rows e^G times the second, plus P V' with P from registers
-- a whole tile leaves through shared memory and a bulk tensor store, a tail row by row
+- a whole tile is stored through shared memory by a bulk tensor store, a ragged one row by row
 
 Registers suffice without `setmaxnreg`: with 9 warps a thread may have 168, and heads of 128 take fewer.
 """
@@ -21,13 +21,13 @@ SHARED_BYTES = 227 << 10
 
 
 class HopperChunkOutput(ChunkOutputKernel):
-    """TMA and wgmma; `groups` of four warps compute: by default two, or one if the stages are odd in number.
+    """TMA and wgmma; `groups` of four warps compute: by default two, or one if the number of stages is odd.
 
     A parity distinguishes two phases, so a group must have seen the phase before the one it waits for: all tiles of a
-    stage are one group's, which they are if `groups` divides `stages`.
+    stage must belong to one group, which holds if `groups` divides `stages`.
 
     With `flat` any number of blocks takes tiles in turn, all value heads of a chunk before the next chunk: no SM is
-    idle where the heads do not divide their number, and blocks that run together read memory that lies together.
+    idle if the heads do not divide their number, and concurrent blocks read adjacent memory.
     """
 
     name = "chunk_output_sm90"
@@ -40,7 +40,7 @@ class HopperChunkOutput(ChunkOutputKernel):
         self.groups = groups if groups is not None else 2 - stages % 2
         if self.groups not in (1, 2, 3) or stages % self.groups:
             raise MisuseError(f"groups = {groups!r} for {stages} stages: 1, 2 or 3, so that each has stages of its own")
-        # barriers, and room to align what follows them
+        # barriers, and padding to align what follows them
         needed = self.shared_bytes + ATOM_BYTES
         if needed > SHARED_BYTES:
             raise MisuseError(
@@ -55,25 +55,25 @@ class HopperChunkOutput(ChunkOutputKernel):
 
     @property
     def stage_bytes(self) -> int:
-        """The operands of one tile."""
+        """Bytes of the operands of one tile."""
         return 2 * self.layout.key_bytes + self.layout.state_bytes + self.layout.value_bytes
 
     @property
     def shared_bytes(self) -> int:
-        """The ring of stages, and what each group has of its own."""
+        """The ring of stages, and the shared memory of each group."""
         return self.stages * self.stage_bytes + self.groups * Memory.nbytes(self.layout)
 
     def grid(self, sms: int) -> tuple[int, int]:
-        """Blocks for so many SMs."""
+        """The grid for a number of SMs."""
         return (sms, 1) if self.flat else self.layout.grid(sms)
 
     def program(self, ctx: Context) -> None:
-        """Barriers, then the roles."""
+        """Initialise barriers, then branch to the roles of the warps."""
         _Block(ctx, self).run()
 
 
 class _Block:
-    """The kernel while it is built: the ring of stages, and who fills and empties it."""
+    """The kernel under construction: the ring of stages, and the roles that fill and empty it."""
 
     def __init__(self, ctx: Context, kernel: HopperChunkOutput):
         self.ctx, self.kernel, self.layout = ctx, kernel, kernel.layout
@@ -87,7 +87,7 @@ class _Block:
             self.total *= kernel.layout.value_heads
 
     def run(self) -> None:
-        """Barriers, then the roles."""
+        """Initialise barriers, then branch to the roles of the warps."""
         ctx = self.ctx
         with ctx.if_(ctx.tid_x == 0):
             for stage in range(self.kernel.stages):
@@ -113,7 +113,7 @@ class _Block:
             stage, parity = self.stage_and_parity(turn)
             full = self.full + stage
             ctx.mbarrier_wait(self.empty[stage], parity ^ 1)
-            # the copies show what they write themselves: the arrival has nothing to release
+            # the copies publish their own writes: the arrival has nothing to release
             ctx.mbarrier_arrive_expect_tx(full, self.kernel.stage_bytes, sem="relaxed")
             boxes: dict[str, tuple[Value, Register]] = {
                 "q": (tile.start, query_head),
@@ -126,7 +126,7 @@ class _Block:
             turn += 1
 
     def compute(self) -> None:
-        """A group of warps: the tiles that are its own, each stage released as soon as it is multiplied."""
+        """A group of warps: processes its tiles, and releases each stage as soon as it is multiplied."""
         ctx, kernel = self.ctx, self.kernel
         own = self.memory.shifted(kernel.stages * kernel.stage_bytes)
         group = Group(ctx, self.layout, self.ring, Memory.of(ctx, own, self.layout, kernel.groups))
@@ -139,7 +139,7 @@ class _Block:
                 group.share_gates(tile)
                 ctx.mbarrier_wait(self.full[stage], parity)
                 group.begin(stage)
-                # the next tile's numbers come while this one's products are under way
+                # prefetch the next tile's gates while this one's products are in flight
                 following = group.look(*self.chunk_and_head(ctx.min(number + step, self.total - 1)))
                 sums = group.multiply(tile, stage)
                 ctx.mbarrier_arrive(self.empty[stage], pred=group.lane == 0)

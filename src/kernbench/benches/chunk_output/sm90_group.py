@@ -1,4 +1,4 @@
-"""What the computing warps of the sm_90a chunk-output kernel do with a tile: gates, products, mask, store."""
+"""The computing warps of the sm_90a chunk-output kernel, for each tile: gates, products, mask, store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from kernbench.ptx.builder.matrix.wgmma import Factor
 
 WARP, GROUP = 32, 128
 LOG2_E = 1.4426950408889634
-# depth of a product, and the columns after which its registers begin again
+# depth of a product, and the columns after which its register layout repeats
 DEPTH, OCTET = 16, 8
-# bytes that a thread clears or a lane names at once
+# bytes that a thread clears or a lane addresses at once
 PIECE = 16
 COLUMN_BYTES = CHUNK * ROW_BYTES
 GATE_BYTES = CHUNK * 4
@@ -22,13 +22,13 @@ _TYPES = "f32.bf16.bf16"
 
 @dataclass(frozen=True)
 class Operands:
-    """The ring: shared memory for q, k, H and V' of so many stages, by name."""
+    """The ring: shared memory of all stages for q, k, H and V', by name."""
 
     tiles: dict[str, Matrix]
 
     @classmethod
     def at(cls, ctx: Context, start: Pointer, layout: Layout, stages: int) -> "Operands":
-        """One operand behind the other; V' is multiplied from the right, its rows are the depth."""
+        """Allocate the operands one after the other; V' is the right operand, its rows are the depth."""
         shapes = {
             "q": (CHUNK, layout.key_size, "K", layout.key_bytes),
             "k": (CHUNK, layout.key_size, "K", layout.key_bytes),
@@ -44,7 +44,7 @@ class Operands:
 
 @dataclass(frozen=True)
 class Memory:
-    """Shared memory of a group's own: an output tile, and the gates of a tile and of the one before."""
+    """A group's own shared memory: an output tile, and the gates of a tile and of the one before."""
 
     output: Pointer
     gates: Pointer
@@ -64,7 +64,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A tile as a thread sees it: its value head, its first row, how many rows, and the gate of row `thread`."""
+    """A tile as a thread sees it: its value head, its first row, its number of rows, and the gate of row `thread`."""
 
     head: Register
     start: Register
@@ -100,7 +100,7 @@ class Group:
     # Gates
 
     def look(self, chunk: Register, head: Register) -> Numbers:
-        """What is to be known of a tile before its operands are there."""
+        """Load the numbers of a tile before its operands have arrived."""
         ctx = self.ctx
         tile = self.layout.tile(ctx, chunk)
         mine = ctx.mad(tile.start + self.thread, self.layout.value_heads, head)
@@ -108,7 +108,9 @@ class Group:
         return Numbers(head, tile.start, tile.length, gate)
 
     def share_gates(self, tile: Numbers) -> None:
-        """The gates of a tile's rows in shared memory, beside those of the tile before, which may still be read."""
+        """Write the gates of a tile's rows to shared memory, besides those of the tile before, which may still be
+        read.
+        """
         ctx, gates = self.ctx, self.memory.gates
         ctx.xor(gates.base, GATE_BYTES, out=gates.base)
         ctx.store(gates, tile.gate, self.thread, mask=self.thread < CHUNK)
@@ -158,7 +160,7 @@ class Group:
     # Between the products
 
     def _clear_tail(self, tile: Numbers, stage: Register) -> None:
-        """Zeros for the rows of V' that are another sequence's: zero times NaN would be NaN."""
+        """Set the rows of V' of the next sequence to zero: zero times NaN would be NaN."""
         ctx = self.ctx
         with ctx.if_(tile.length < CHUNK):
             values, zero = self.ring.tiles["v"].stage(stage).pointer.retyped("u32"), ctx.const(0, "u32")
@@ -176,7 +178,7 @@ class Group:
         return [self.ctx.load(rows[half * OCTET]) for half in range(2)]
 
     def _masked(self, scores: list[Register]) -> list[Register]:
-        """P = lower((q k^T) * Gamma) in bf16, two columns a register: A of the products with V'."""
+        """P = lower((q k^T) * Gamma) in bf16, two columns per register: A of the products with V'."""
         ctx, gates = self.ctx, self.memory.gates + self.column
         rows, below = self._row_gates(), self.row.to("s32") - self.column.to("s32")
         packed = []
@@ -195,13 +197,13 @@ class Group:
         return packed
 
     def _weighed(self, score: Register, exponent: Register, kept: Any) -> Register:
-        """score e^exponent where `kept`, else zero, whatever they are: above the diagonal e^exponent overflows."""
+        """score e^exponent if `kept`, else zero, whatever the values: above the diagonal e^exponent overflows."""
         return self.ctx.selp(score * self.ctx.ex2(exponent * LOG2_E), 0.0, kept)
 
     # The output
 
     def store(self, tile: Numbers, sums: list[Register]) -> None:
-        """scale times the sums: a whole tile by a bulk store, the rows of a tail one by one."""
+        """scale times the sums: a whole tile by a bulk store, the rows of a ragged one one by one."""
         ctx = self.ctx
         scaled = [value * self.scale for value in sums]
         packed = [ctx.cvt_pack("bf16x2", scaled[i + 1], scaled[i]) for i in range(0, len(scaled), 2)]
@@ -211,7 +213,7 @@ class Group:
             self._store_rows(tile, packed)
 
     def _store_whole(self, tile: Numbers, packed: list[Register]) -> None:
-        """Four 8 x 8 matrices at once to where the swizzle wants them, then one thread stores the tile."""
+        """Store four 8 x 8 matrices at once in swizzled order, then one thread stores the tile."""
         ctx = self.ctx
         self.finish()
         self.meet()

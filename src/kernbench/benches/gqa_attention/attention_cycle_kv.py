@@ -1,4 +1,4 @@
-"""K/V prefill round a closed walk over the grid's own links: both ways at once, half the steps of the open line."""
+"""K/V prefill round a cycle over the grid's own links: both ways at once, half the steps of the open line."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ def attention_cycle_kv_kernel(
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_kv_kernel`, on ranks installed as a cycle.
 
-    `order` is the closed walk: `host.cycle`.
+    `order` is the cycle: `host.cycle`.
     """
     tiling = make_tiling(
         tl,

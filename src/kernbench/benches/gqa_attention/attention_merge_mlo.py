@@ -1,9 +1,9 @@
-"""(m, l, o)-merge decode on a grid, all heads in one message, in two ways.
+"""(m, l, o)-merge decode on a grid, all heads in one message, in two variants.
 
 By rows, then by columns: every rank ends with all of it after rows + columns - 2 hops, where the open line needs
 ranks - 1, and a hop carries one merged partial, not every rank's own. Or through a root: partials are merged towards
-the rank in the middle, which alone divides; the output comes back the same way in its own element type, half the bytes
-or less. That takes twice the distance to the farthest rank, sends the fewest bytes, and no two ranks can disagree.
+the rank in the middle, which alone divides; the output returns the same way in its own element type, half the bytes
+or less. That takes twice the distance to the farthest rank, sends the fewest bytes, and ranks cannot disagree.
 """
 
 from collections.abc import Sequence
@@ -81,14 +81,14 @@ def attention_merge_mlo_kernel(
 
 
 def _by_rows_and_columns(tl: "TLContext", position: GridPosition, state: State, dtype: str) -> TensorHandle:
-    """The finished rows, made by every rank for itself."""
+    """The finished rows, computed by every rank for itself."""
     state = scan(tl, state, "W", "E", position.column, position.columns)
     state = scan(tl, state, "N", "S", position.row, position.rows)
     return finished(tl, state, dtype)
 
 
 def _through_root(tl: "TLContext", position: GridPosition, state: State, dtype: str) -> TensorHandle:
-    """The finished rows, made by the rank in the middle: along the row to the middle column, and along that."""
+    """The finished rows, computed by the rank in the middle: along the row to the middle column, and along that."""
     shape = state.o.shape
     across = Chain("W", "E", position.column, position.columns, _middle(position.columns))
     down = Chain("N", "S", position.row, position.rows, _middle(position.rows))

@@ -1,4 +1,4 @@
-"""The older K/V ring: chunks travel one way round a closed ring. Needs the wrap link; kept for comparison."""
+"""The older K/V ring: chunks travel in one direction round a closed ring. Needs the wrap link; kept for comparison."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

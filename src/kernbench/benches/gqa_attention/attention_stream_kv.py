@@ -1,4 +1,4 @@
-"""K/V prefill that hides its parts behind each other: double-buffered exchange and scores one block ahead.
+"""K/V prefill with overlap: double-buffered exchange, and scores computed one block ahead.
 
 Zigzag shards give every rank the same work under a causal mask.
 """
@@ -40,9 +40,9 @@ def attention_stream_kv_kernel(
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_kv_kernel`.
 
-    `order` is a closed walk (`host.cycle`) on ranks installed as a cycle; without it they are an open line. With
-    `zigzag`, ranks hold two runs of the sequence each: Q, K, V and O are sharded by `zigzag_rows`. The blocks are as
-    large as the scratch memory allows, unless said otherwise.
+    `order` is a cycle (`host.cycle`) on ranks installed as a cycle; without it they are an open line. With
+    `zigzag`, ranks hold two runs of the sequence each: Q, K, V and O are sharded by `zigzag_rows`. By default the
+    blocks are as large as the scratch memory allows.
     """
     tiling = make_tiling(
         tl,

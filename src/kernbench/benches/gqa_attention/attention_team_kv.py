@@ -1,8 +1,8 @@
-"""K/V prefill in long blocks, on every PE: where ranks are cubes, the PEs of a cube share the rank's heads and queries.
+"""K/V prefill in long blocks, on every PE: if ranks are cubes, the PEs of a cube share the rank's heads and queries.
 
-K and V reach the leader of each team as in `stream_kv`, and from it every PE that needs them. Then each PE folds tiles
-of its own, and the finished rows go to the leader, which stores them. At real sizes both ways take three hundredths of
-the time, so they are not hidden behind the arithmetic. Zigzag shards give every rank the same work.
+K and V reach the leader of each team as in `stream_kv`, and from it every PE that needs them. Then each PE processes
+its own tiles, and sends the finished rows to the leader, which stores them. At real sizes both transfers take 3 % of
+the time, so they are not overlapped with the arithmetic. Zigzag shards give every rank the same work.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def attention_team_kv_kernel(
 ) -> None:
     """The same attention and the same arguments as `attention_stream_kv_kernel`.
 
-    `arms` are the PEs of a cube by the way from PE 0 to them (`arms_of(host.team, ...)`), for ranks that are cubes
+    `arms` are the PEs of a cube on each path from PE 0 (`arms_of(host.team, ...)`), for ranks that are cubes
     whose PEs are wired; without it PE 0 of a cube works alone.
     """
     team = Team(arms, tl.program_id(0) if rank_axis == 1 else 0, h_kv)
@@ -115,14 +115,14 @@ def _fold_tiles(
     o: int,
     *keys: int,
 ) -> tuple[TensorHandle, ...]:
-    """The same tiles of some heads that lie side by side over all keys; the memory that is left over.
+    """Process equal tiles of several adjacent heads over all keys; returns the unused memory.
 
     `types` are those of Q, K, V and O, `steps` those of K and V from row to row, in bytes and elements, `q`, `o` and
     `keys` the addresses of the first head's.
     """
     width, counts = tiling.group * tiling.d_head, [tiling.group * tile.tokens for tile in tiles]
     rows_of_head = sum(counts)
-    # of each tile, by its first token, the rows before it
+    # for each tile, by its first token, the rows before it
     before = tuple((tile.first, sum(counts[:i])) for i, tile in enumerate(tiles))
     q_size, k_size, v_size, o_size = (ITEMSIZE[t] for t in types)
 
@@ -147,7 +147,7 @@ def _fold_tiles(
 
 
 def _tiles(tiling: Tiling, user: int, team: Team, position: int) -> list[Queries]:
-    """The query tiles of the PE at a position: those of its heads, in turn with others that share them."""
+    """The query tiles of the PE at a position: those of its heads, alternating with other PEs that share them."""
     tiles = tiling.query_tiles(user)
     mine: list[Queries] = []
     for head in team.heads(position):
@@ -157,7 +157,7 @@ def _tiles(tiling: Tiling, user: int, team: Team, position: int) -> list[Queries
 
 
 class _Finished:
-    """Finished rows on their way to the rank's output: the leader's lie there, the others keep and hand them in."""
+    """Finished rows for the rank's output: the leader stores its own there, the others buffer and send theirs."""
 
     def __init__(self, tl: "TLContext", tiling: Tiling, o_ptr: int, tiles: list[Queries], team: Team):
         self._tl = tl
@@ -172,13 +172,13 @@ class _Finished:
             self._kept = tl.workspace(shape, self._dtype, "finished rows")
 
     def begin(self, first: Queries) -> int:
-        """Where finished rows go: the leader's to its output, from the tile `first` on, the others' one after another
-        to memory of their own.
+        """Where finished rows are stored: the leader's in its output, from the tile `first` on, the others'
+        consecutively in memory of their own.
         """
         return self._tiling.query_address(self._tl, self._o_ptr, first) if self._team.leads else self._kept
 
     def hand_in(self, tiles: object) -> None:
-        """All rows reach the leader, which stores them; `tiles(position)` are the tiles of the PE at a position."""
+        """Send all rows to the leader, which stores them; `tiles(position)` are the tiles of the PE at a position."""
         if self._team.leads:
             self._take_in(tiles)
             return
@@ -193,14 +193,14 @@ class _Finished:
         outbox.flush()
 
     def _take_in(self, tiles: object) -> None:
-        """Tiles from both arms in turn."""
+        """Receive tiles from both arms in turn."""
         arms = [[(direction, t) for t in self._coming(tiles, positions)] for direction, positions in self._team.arms]
         for pair in zip_longest(*arms):
             for direction, tile in (some for some in pair if some is not None):
                 self._tiling.store_output(self._tl, self._o_ptr, tile, self._receive(direction, tile))
 
     def _coming(self, tiles: Any, positions: list[int]) -> Iterator[Queries]:
-        """What comes from these positions of an arm: each PE sends its own rows before those from beyond."""
+        """The tiles from these positions of an arm in order: each PE sends its own rows before those from beyond."""
         return (tile for position in positions for tile in tiles(position))
 
     def _receive(self, direction: str, tile: Queries) -> TensorHandle:

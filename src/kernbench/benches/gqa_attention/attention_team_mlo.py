@@ -1,8 +1,8 @@
-"""(m, l, o)-merge decode on every PE: where ranks are cubes, each PE of a cube reads the keys of some heads.
+"""(m, l, o)-merge decode on every PE: if ranks are cubes, each PE of a cube reads the keys of some heads.
 
-One PE cannot read a cube's keys as fast as its HBM gives them: a group of eight query heads fills an eighth of the rows
-of a 64 x 64 array, so scores and values take six cycles a key and head where the HBM takes one. Eight PEs can. Their
-partials go to PE 0 of the cube, are merged over the cubes towards the one in the middle, which divides, and come back
+One PE cannot read a cube's keys at the rate of its HBM: a group of eight query heads fills an eighth of the rows
+of a 64 x 64 array, so scores and values take six cycles per key and head where the HBM takes one. Eight PEs can. Their
+partials go to PE 0 of the cube, are merged over the cubes towards the one in the middle, which divides, and return
 as finished rows. PEs other than 0 work on the next queries meanwhile.
 """
 
@@ -54,7 +54,7 @@ def attention_team_mlo_kernel(
 ) -> None:
     """The same attention and the same arguments as `attention_mesh_mlo_kernel`, on ranks installed as a line.
 
-    `arms` are the PEs of a cube by the way from PE 0 to them (`arms_of(host.team, ...)`), for ranks that are cubes
+    `arms` are the PEs of a cube on each path from PE 0 (`arms_of(host.team, ...)`), for ranks that are cubes
     whose PEs are wired; without it PE 0 of a cube works alone.
     """
     team = Team(arms, tl.program_id(0) if rank_axis == 1 else 0, h_kv)
@@ -80,7 +80,7 @@ def attention_team_mlo_kernel(
 
 
 def _batches(tl: "TLContext", tiling: Tiling) -> list[list[Queries]]:
-    """Tiles whose partials are merged together, those of all heads next to each other so that all PEs have some."""
+    """Tiles whose partials are merged together; tiles of all heads are adjacent so that all PEs have some."""
     tiles = [tile for user in range(tiling.users) for tile in tiling.query_tiles(user)]
     tiles.sort(key=lambda tile: (tile.user, tile.first, tile.head))
     most = tiles_at_once(tl, tiling)
@@ -92,7 +92,7 @@ def _batches(tl: "TLContext", tiling: Tiling) -> list[list[Queries]]:
 def _decode(
     tl: "TLContext", tiling: Tiling, tiles: list[Queries], pointers: tuple[int, int, int, int], team: Team
 ) -> None:
-    """A batch: partials of this PE's heads, and what the team and the ranks make of them."""
+    """A batch: computes partials of this PE's heads, and merges them over the team and the ranks."""
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     assert team.position is not None
     own, state = _of(team, team.position, tiles), None
@@ -108,18 +108,18 @@ def _decode(
 
 
 def _of(team: Team, position: int, tiles: list[Queries]) -> list[Queries]:
-    """The tiles of a batch that the PE at a position has keys of."""
+    """The tiles of a batch for which the PE at a position has keys."""
     return [tile for tile in tiles if tile.head in team.heads(position)]
 
 
 def _part(team: Team, position: int) -> tuple[int, int]:
-    """Which of how many parts of its heads' keys the PE at a position reads."""
+    """(index, count) of the part of its heads' keys that the PE at a position reads."""
     sharing = team.sharing(team.heads(position).start)
     return sharing.index(position), len(sharing)
 
 
 def _hand_in(tl: "TLContext", tiling: Tiling, team: Team, tiles: list[Queries], state: State | None) -> None:
-    """This PE's partial and those from beyond it, to the leader."""
+    """Send this PE's partial, and those from beyond it, to the leader."""
     leaving = [] if state is None else send(tl, team.inward, state)
     for position in team.beyond:
         some = _of(team, position, tiles)
@@ -153,7 +153,7 @@ def _receive(tl: "TLContext", tiling: Tiling, direction: str, tiles: list[Querie
 
 
 def _through_middle(tl: "TLContext", tiling: Tiling, states: list[State], dtype: str) -> list[TensorHandle]:
-    """The finished rows of each state, made by the rank in the middle; what is behind is on its way meanwhile."""
+    """The finished rows of each state, computed by the rank in the middle, pipelined."""
     chain = Chain("W", "E", tiling.rank, tiling.n_ranks, (tiling.n_ranks - 1) // 2)
     merged = [chain.reduce(tl, state) for state in states]
     rows = [finished(tl, state, dtype) if chain.is_root else None for state in merged]

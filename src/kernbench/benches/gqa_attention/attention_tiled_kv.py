@@ -1,9 +1,9 @@
 """Two-dimensional prefill: ranks of one side of the grid share their queries, those of the other their keys.
 
-Each rank folds its line's queries over its cross line's keys; the partials go back to the queries' owner, merged on the
-way. With n ranks along the queries' side and m along the keys', a rank sends n - 1 query shards, m - 1 key shards and
-n - 1 partials, where passing K and V sends all key shards: less where heads are not grouped or ranks are many, more for
-few ranks and eight query heads a KV head.
+Each rank computes its line's queries over its cross line's keys; the partials return to the queries' owner, merged on
+the way. With n ranks along the queries' side and m along the keys', a rank sends n - 1 query shards, m - 1 key shards
+and n - 1 partials, where passing K and V sends all key shards: less if heads are not grouped or ranks are many, more
+for few ranks and eight query heads per KV head.
 """
 
 from collections.abc import Iterator, Sequence
@@ -81,7 +81,7 @@ def attention_tiled_kv_kernel(
     if tiling is None:
         return
     pointers = (q_ptr, k_ptr, v_ptr, o_ptr)
-    # while partials meet there are two states of a tile and what merging makes of them
+    # while partials are merged there are two states of a tile and the temporaries of the merge
     tiling = sized(tl, tiling, pointers, grow=block_kv is None, merging=5)
     sides = Sides(GridPosition(tiling.rank, n_ranks, columns), group=h_q // h_kv)
     for user in range(batch):
@@ -91,7 +91,7 @@ def attention_tiled_kv_kernel(
 class Sides:
     """The two lines of ranks through this one: queries are shared along one, keys along the other.
 
-    Queries and partials weigh about `group` times what keys do, so they take the shorter line if heads are grouped.
+    Queries and partials are about `group` times as large as keys, so they take the shorter line if heads are grouped.
     """
 
     def __init__(self, position: GridPosition, group: int):
@@ -137,8 +137,8 @@ def _fold_tile(
     position: int,
     *keys: int,
 ) -> State:
-    """The state of a tile after some keys; `q` and `position` are where its queries lie and stand, `keys` four
-    addresses of keys and a position.
+    """The state of a tile after some keys; `q` and `position` are the address and the position of its queries, `keys`
+    four addresses of keys and a position.
     """
     tile = Queries(0, 0, 0, tokens, position)
     part = QuerySet(tl, tiling, [tile], [_load_queries(tl, tiling, q, tokens)])
@@ -155,7 +155,9 @@ def _load_queries(tl: "TLContext", tiling: Tiling, address: int, tokens: int) ->
 
 
 class SharedQueries:
-    """Q of every rank of a line, landed in HBM as each has it, [tokens, h_q * d_head]; a message is some whole rows."""
+    """Q of every rank of a line, stored in HBM in its own layout, [tokens, h_q * d_head]; a message is some whole
+    rows.
+    """
 
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, q_ptr: int, line: Sequence[int]):
         self._tl = tl
@@ -193,18 +195,18 @@ class SharedQueries:
         return (self._messages(owner)[number][1], self._width), self._dtype
 
     def get(self, owner: int, number: int) -> Pair:
-        """A message to send, from the tensor or from where it landed."""
+        """A message to send, from the tensor or from where it was received to."""
         first, rows = self._messages(owner)[number]
         return (self._tl.load(self._address(owner, first), shape=(rows, self._width)),)
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
-        """Land a message that arrived."""
+        """Store a received message."""
         self._tl.store(self._address(owner, self._messages(owner)[number][0]), pair[0])
 
     def tiles(self) -> Iterator[tuple[int, Queries]]:
-        """(position of the owner along the line, tile), the same sequence on every rank of the line.
+        """(index of the owner along the line, tile), in the same order on every rank of the line.
 
-        Owners take turns, so that partials for all of them are on their way at once.
+        Owners alternate, so that partials for all of them are in flight at once.
         """
         by_owner = [self._tiling.query_tiles(self._user, owner) for owner in self._line]
         for number in range(max(map(len, by_owner))):
@@ -213,5 +215,5 @@ class SharedQueries:
                     yield position, tiles[number]
 
     def address(self, owner: int, tile: Queries) -> int:
-        """Where the first row of a tile lies."""
+        """The address of the first row of a tile."""
         return self._address(owner, tile.first, tile.head * self._tiling.group * self._tiling.d_head)

@@ -1,9 +1,9 @@
-"""Physical limits of distributed attention on a mesh machine: no schedule of the same algorithm is faster.
+"""Lower bounds for distributed attention on a mesh machine: no schedule of the same algorithm is faster.
 
-Compute counts two MACs a head dimension, query and visible key at the GEMM array's peak; array what filling it costs
-besides (`array_cycles`); exp one exponential a visible pair; HBM the bytes that must move at least once (K, V, Q and O)
-through the cubes that hold them. Those hold for every algorithm that lets as many PEs work. Link and latency are the
-algorithm's own: the bytes of its busiest link one way, and the hops of its longest way.
+Compute counts two MACs per head dimension, query and visible key at the GEMM array's peak; array the additional cost
+of filling it (`array_cycles`); exp one exponential per visible pair; HBM the bytes that must move at least once (K, V,
+Q and O) through the cubes that hold them. These hold for every algorithm with the same number of working PEs. Link and
+latency depend on the algorithm: the bytes of its busiest link in one direction, and the hops of its longest path.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,9 @@ class Problem:
 
     @property
     def foreign_bytes(self) -> int:
-        """K and V that a rank does not have itself, at least: no shard is larger than an even share of the longest."""
+        """Lower bound of K and V that a rank does not have itself: no shard is larger than an even share of the
+        longest.
+        """
         share = 2 * -(-max(self.lengths) // (2 * self.ranks))
         rows = sum(max(0, length - share) for length in self.lengths)
         return 2 * rows * self.h_kv * self.d_head * ITEMSIZE[self.dtype]
@@ -61,8 +63,8 @@ class Problem:
 
 
 class Traffic(NamedTuple):
-    """What an algorithm must send: bytes over its busiest link between ranks, one way, and hops of the longest way;
-    `inside` the bytes over the busiest link between PEs of a team.
+    """What an algorithm must send: bytes over its busiest link between ranks, in one direction, and hops of the longest
+    path; `inside` is the bytes over the busiest link between PEs of a team.
     """
 
     nbytes: int
@@ -71,7 +73,7 @@ class Traffic(NamedTuple):
 
 
 def on_line(p: Problem) -> Traffic:
-    """Every chunk of K and V reaches the rank at the end over its one link, or goes round a ring one way."""
+    """Every chunk of K and V reaches the rank at the end over its one link, or goes round a ring in one direction."""
     return Traffic(p.foreign_bytes, p.ranks - 1 if p.keys_bytes else 0)
 
 
@@ -81,19 +83,19 @@ def round_cycle(p: Problem) -> Traffic:
 
 
 def through_leader(p: Problem, gathered: Traffic) -> Traffic:
-    """What reaches the ranks goes on to the PEs of their teams that have the heads, over two links of PE 0."""
+    """What reaches the ranks is passed on to the PEs of their teams that have the heads, over two links of PE 0."""
     return gathered._replace(inside=_others(p, p.foreign_bytes) // 2)
 
 
 def _others(p: Problem, nbytes: int) -> int:
-    """The part of something of all heads that is not PE 0's own."""
+    """The share of other PEs than PE 0 of something for all heads."""
     return nbytes * (p.h_kv - max(1, p.h_kv // p.team)) // p.h_kv
 
 
 def tiled(p: Problem, columns: int) -> Traffic:
     """Queries and partials along the shorter side if heads are grouped, keys along the other.
 
-    Rank 0 has the first query, which goes to the end of its line and comes back as a partial.
+    Rank 0 has the first query, which goes to the end of its line and returns as a partial.
     """
     sides = sorted((min(columns, p.ranks), -(-p.ranks // columns)))
     n, m = sides if p.h_q > p.h_kv else sides[::-1]
@@ -116,7 +118,7 @@ def through_root(p: Problem, columns: int) -> Traffic:
 
 
 def rows_then_columns(p: Problem, columns: int) -> Traffic:
-    """One merged partial over each link and way."""
+    """One merged partial over each link in each direction."""
     width, height = min(columns, p.ranks), -(-p.ranks // columns)
     return Traffic(p.partial_bytes if p.ranks > 1 else 0, width + height - 2)
 
@@ -145,13 +147,13 @@ def limits(problem: Problem, machine: Machine, traffic: Traffic) -> dict[str, in
 
 
 def array_cycles(p: Problem, machine: Machine) -> Fraction:
-    """Cycles that the GEMM arrays need at least, all together, if every product is a `dot`: the larger of two.
+    """Least cycles of all GEMM arrays together, if every product is a `dot`: the larger of two bounds.
 
-    A pass over an R x C array makes R * C numbers at most and takes R + C - 2 + k / r cycles. A score is one of those
-    numbers, and its k is d_head, or several passes share it and each fills and drains the array; so fill and drain
-    cannot be spread over more than R * C scores. The values' products are counted at the array's peak: long blocks of
-    keys make their fill and drain as small a part as the scratch memory allows. And a pass takes in (R + C) k numbers
-    at most, while every number of K and V must enter once: what binds where few queries meet many keys.
+    A pass over an R x C array computes at most R * C numbers and takes R + C - 2 + k / r cycles. A score is one of
+    those numbers, with k = d_head, or several passes share it and each fills and drains the array; so fill and drain
+    cannot be shared by more than R * C scores. The values' products are counted at the array's peak: long blocks of
+    keys make their fill and drain as small a part as the scratch memory allows. And a pass takes in at most (R + C) k
+    numbers, while every number of K and V must enter once: this binds with few queries and many keys.
     """
     rate = Fraction(machine.gemm.macs_per_cell_cycle.of(p.dtype))
     rows, columns = machine.gemm.rows, machine.gemm.columns
@@ -164,7 +166,7 @@ def array_cycles(p: Problem, machine: Machine) -> Fraction:
 
 
 def _visible(tokens: int, keys: int, causal: bool) -> int:
-    """Query and key pairs of one head: the last query sees the last key."""
+    """Visible pairs of query and key of one head: the last query sees the last key."""
     if not causal:
         return tokens * keys
     # the last sees all keys, the one before it one less, down to the first that sees any

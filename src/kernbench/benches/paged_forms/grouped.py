@@ -1,9 +1,10 @@
 """Grouped paged attention for the npu: like the fused form, but O leaves the cube once for a whole group of steps.
 
-The vector cores keep the scores of a group in UB until its maximum is known, then hand out P for all of its steps
-against that one maximum. So the cube adds P V of the group up in L0C, and neither O nor the rescaling of it is needed
-for each step: less goes through memory, which is what bounds the fused form. Two groups are in flight: while the cube
-multiplies Q K of one, it multiplies P V of the one before; the vector cores take scores of one and give P of the other.
+The vector cores keep the scores of a group in UB until its maximum is known, then send P for all of its steps
+relative to that maximum. So the cube accumulates P V of the group in L0C, and neither transfers nor rescaling of O are
+needed for each step: less goes through memory, which bounds the fused form. Two groups are in flight: while the cube
+multiplies Q K of one, it multiplies P V of the one before; the vector cores receive scores of one and send P of the
+other.
 """
 
 from kernbench.benches.paged_forms.shape import Group, Shape, groups_of, in_turn, padded
@@ -24,7 +25,7 @@ _MOST_STEPS = 64
 
 
 def group_size(shape: Shape) -> int:
-    """Steps of a group, so that its scores fit UB; those of the next take their place one by one."""
+    """Steps of a group, so that its scores fit UB; the next group's scores replace them one by one."""
     step = shape.lane_rows * padded(shape.step, 16) * 4
     return max(1, min(_MOST_STEPS, shape.score_bytes // step))
 
@@ -33,7 +34,7 @@ def vector(
     core: KernelCore, query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lens: Tensor, out: Tensor,
     s_fifo: FifoState, p_fifo: FifoState, o_fifo: FifoState, shape: Shape, size: int,
 ) -> None:  # fmt: skip
-    """Scores of each group taken, P of the group before it given, its O taken and merged."""
+    """Receive the scores of each group, send P of the group before it, receive its O and merge it."""
     at = Vector(core, shape, size)
     if at.half is not None:
         core.set_flag(V, MTE2, SCORES)
@@ -54,7 +55,7 @@ def vector(
 
 
 def _take(at: Vector, group: Group, i: int, buffer: int, s_fifo: FifoState) -> None:
-    """Scores of one step in the place of those that were just given as P; the group's maximum so far."""
+    """Receive scores of one step into the buffer of those that were just sent as P; update the group's maximum."""
     core, rows = at.core, lane_rows(at, group.item)
     s = part(at.s[i], rows, group.steps[i].keys)
     m, highest = part(at.m[buffer], rows, 1), part(at.part, rows, 1)
@@ -71,7 +72,7 @@ def _take(at: Vector, group: Group, i: int, buffer: int, s_fifo: FifoState) -> N
 
 
 def _give(at: Vector, group: Group, i: int, buffer: int, p_fifo: FifoState) -> None:
-    """P of one step against the group's maximum, and the group's sum so far."""
+    """Send P of one step relative to the group's maximum, and update the group's sum."""
     core, rows = at.core, lane_rows(at, group.item)
     s = part(at.s[i], rows, group.steps[i].keys)
     m, l, total = (part(t, rows, 1) for t in (at.m[buffer], at.l[buffer], at.part))

@@ -1,4 +1,4 @@
-"""The shape of a paged attention problem on the npu: which block does what, in which steps, and where tiles lie."""
+"""The shape of a paged attention problem on the npu: the work of each block, its steps, and tile sizes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kernbench.common.errors import BenchError
 from kernbench.npu import KernelCore, Tensor
 
-# what the smallest chip has, in bytes; keys and values of a step share L0B
+# sizes of the smallest chip's memories, in bytes; keys and values of a step share L0B
 _L0A, _L0B, _L0C, _UB = (n * 1024 for n in (64, 64, 128, 192))
 _ALIGNED = 16
 MOST_TILE = 64
@@ -22,7 +22,7 @@ def padded(count: int, to: int) -> int:
 @dataclass(frozen=True)
 class Shape:
     """B sequences, H query heads that share KV heads in groups, D elements of a head, pages of `page` keys, at most
-    `pages` of them; query tiles of at most `tile` heads. A page is worked on in steps of at most `step` keys. Scores go
+    `pages` of them; query tiles of at most `tile` heads. A page is processed in steps of at most `step` keys. Scores go
     from cube to vector cores as `scores`, f32 or f16.
     """
 
@@ -61,10 +61,10 @@ class Shape:
 
     @cached_property
     def step(self) -> int:
-        """Keys of a full step: as many as every memory of a core has room for."""
+        """Keys of a full step: as many as fit into every memory of a core."""
         rows = padded(self.rows, _ALIGNED)
         room = (_L0B // (4 * self.D), _L0A // (2 * rows) - self.D, _L0C // (4 * rows) - self.D)
-        # S in f32, and what goes by the FIFOs
+        # S in f32, and what goes through the FIFOs
         vector = (_UB - self.vector_bytes) // ((4 + self.passing_bytes) * self.lane_rows)
         return min(self.page, min(*room, vector) // _ALIGNED * _ALIGNED)
 
@@ -75,12 +75,12 @@ class Shape:
 
     @cached_property
     def passing_bytes(self) -> int:
-        """Bytes of a score besides S in f32: P in bf16, and S as it comes where that is f16."""
+        """Bytes of a score besides S in f32: P in bf16, and the received S if that is f16."""
         return 2 if self.scores == "f32" else 4
 
     @cached_property
     def score_bytes(self) -> int:
-        """What is left of a vector core's memory for S, where several steps of it wait."""
+        """The rest of a vector core's memory, for S of several waiting steps."""
         return _UB - self.vector_bytes - self.passing_bytes * self.lane_rows * padded(self.step, _ALIGNED)
 
     @cached_property
@@ -95,11 +95,11 @@ class Shape:
 
     @cached_property
     def lane_rows(self) -> int:
-        """Rows of a full query tile that one of two vector lanes has."""
+        """Rows of a full query tile in one of two vector lanes."""
         return -(-self.rows // 2)
 
     def item(self, number: int) -> "Item":
-        """What one item works on."""
+        """The work of one item."""
         rest, tile = divmod(number, self.tiles)
         batch, head = divmod(rest, self.kv_heads)
         first = tile * self.tile
@@ -123,7 +123,7 @@ class Item(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Keys of one step: their page in the sequence, where they begin in it, and how many are inside the context."""
+    """Keys of one step: their page in the sequence, their offset in it, and how many are inside the context."""
 
     page: int
     start: int
@@ -131,7 +131,7 @@ class Step(NamedTuple):
 
 
 def step_of(shape: Shape, number: int, context: int) -> Step:
-    """Step `number` of a sequence with `context` keys; past the context it has none."""
+    """Step `number` of a sequence with `context` keys; without keys past the context."""
     page, part = divmod(number, shape.steps_per_page)
     start = part * shape.step
     here = min(shape.step, shape.page - start, context - page * shape.page - start)

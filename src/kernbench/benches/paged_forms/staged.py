@@ -1,7 +1,7 @@
 """Staged paged attention for the npu: four SPMD tasks for each step over the keys, ordered by the tensor map.
 
 QK and PV run on the cube core of a cluster, softmax preparation and the online update on its two vector cores, which
-share the rows of a query tile. A block whose sequence has no keys in the step has nothing to do in it.
+share the rows of a query tile. A block whose sequence has no keys in the step does nothing in it.
 """
 
 from kernbench.benches.paged_forms.shape import Item, Shape, Step, keys_of, padded, step_of
@@ -132,7 +132,7 @@ def pv(
 
 
 def begin(core: KernelCore, m_all: Tensor, l_all: Tensor, o_all: Tensor, shape: Shape) -> None:
-    """Nothing seen yet: m = -1e30, l = 0, o = 0."""
+    """The initial state: m = -1e30, l = 0, o = 0."""
     item = shape.item(core.block_idx)
     first, count = item.lane(core.sub_block_id, shape.lane_rows)
     if not count:
@@ -235,7 +235,7 @@ def orchestrate(
     out: Tensor,
     shape: Shape,
 ) -> None:
-    """Four tasks for each step; the tensors of a step live in a scope of their own."""
+    """Four tasks for each step; the tensors of a step are made in a scope of their own."""
     blocks, rows, D = shape.items, shape.rows, shape.D
     longest = max((int(rt.read(context_lens, b)) for b in range(shape.B)), default=0)
     first = rt.submit(

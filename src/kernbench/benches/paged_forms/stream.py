@@ -1,4 +1,5 @@
-"""What the streamed forms of paged attention share: the cube's kernel, and the task that ties it to a vector kernel.
+"""Shared by the streamed forms of paged attention: the cube's kernel, and the task that combines it with a vector
+kernel.
 
 While the vector cores work on a group of steps, the cube multiplies P V of the group before it and Q K of the next;
 S, P and O go through FIFOs. Keys and values are double-buffered in L1. Events: see the tables beside the loops.
@@ -28,7 +29,7 @@ from kernbench.npu import (
 
 # MTE2 -> MTE1: loaded, and back: free. K, V and P have two buffers each.
 K, VALUE, P, Q = 0, 2, 4, 6
-# MTE1 -> M: operands are there, and back: free. M -> FIX: a result is there, and back: free.
+# MTE1 -> M: operands are loaded, and back: free. M -> FIX: a result is ready, and back: free.
 QK, PV = 0, 1
 
 
@@ -82,7 +83,7 @@ def cube(
 
 
 def _events(act: Callable[[str, str, int], None]) -> None:
-    """All that is free at first, and again at the end: set before the loop, waited for after it."""
+    """All flags that are raised at first, and again at the end: set before the loop, waited for after it."""
     for event in (K, K + 1, VALUE, VALUE + 1, P, P + 1, Q):
         act(MTE1, MTE2, event)
     for event in (QK, PV):
@@ -128,7 +129,7 @@ def _multiply_keys(
 def _multiply_values(
     at: Cube, group: Group, i: int, values: Tensor, buffer: int, p_fifo: FifoState, o_fifo: FifoState
 ) -> None:
-    """O = P V for the first step of a group, O += P V for the others; after the last O leaves."""
+    """O = P V for the first step of a group, O += P V for the others; after the last O is pushed."""
     core, D, item, step = at.core, at.shape.D, group.item, group.steps[i]
     v_l1, v_l0 = part(at.v[buffer], step.keys, D), part(at.v_l0, step.keys, D)
     p_l1, p_l0 = (part(t, item.rows, step.keys) for t in (at.p[buffer], at.p_l0))
@@ -164,7 +165,7 @@ def _multiply_values(
 def stream(
     rt: Runtime, vector: Callable[..., None], tensors: tuple[Tensor, ...], out: Tensor, shape: Shape, size: int
 ) -> None:
-    """One task, a block on each cluster; items are dealt out in turn, their steps in groups of `size`."""
+    """One task, a block on each cluster; items are distributed cyclically, their steps in groups of `size`."""
     rows = 2 * shape.lane_rows
     fifos = [
         rt.fifo("s", "to_aiv", (rows, shape.step), shape.scores),

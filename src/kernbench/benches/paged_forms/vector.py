@@ -1,4 +1,4 @@
-"""The vector core's side that the streamed forms of paged attention share: tiles, S as it comes, P, and O merged."""
+"""The vector core's part of the streamed forms of paged attention: tiles, receiving S, sending P, and merging O."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PROBABILITIES, RESULT = 0, 1
 
 @dataclass
 class Vector:
-    """The tiles of a vector core, with S of `size` steps, and where its barriers stand."""
+    """The tiles of a vector core, with S of `size` steps, and the barriers that order their use."""
 
     core: KernelCore
     shape: Shape
@@ -34,7 +34,7 @@ class Vector:
         names = ("m_all", "l_all", "m_new", "a", "b", "part")
         self.m_all, self.l_all, self.m_new, self.a, self.b, self.part = map(self._vector, names)
         self.barriers = 0
-        # barriers that had come when a group's maximum was known, when its last P was given, and at the last merge
+        # barrier counts when a group's maximum was known, when its last P was sent, and at the last merge
         self.known, self.given, self.merged = [-1, -1], [-1, -1], -1
 
     def barrier(self) -> None:
@@ -43,7 +43,7 @@ class Vector:
         self.barriers += 1
 
     def settle(self, mark: int) -> None:
-        """A barrier, unless one has come since there were `mark`."""
+        """A barrier, unless one has come since the count was `mark`."""
         if self.barriers == mark:
             self.barrier()
 
@@ -52,7 +52,7 @@ class Vector:
 
 
 def vector_events(act: Callable[[str, str, int], None]) -> None:
-    """All that is free at first, and again at the end: set before the loop, waited for after it."""
+    """All flags that are raised at first, and again at the end: set before the loop, waited for after it."""
     act(V, MTE2, OUTPUT)
     for event in (PROBABILITIES, RESULT):
         act(MTE3, V, event)
@@ -64,7 +64,7 @@ def lane_rows(at: Vector, item: Item) -> int:
 
 
 def take_scores(at: Vector, s: Tile, s_fifo: FifoState) -> None:
-    """S of one step from its FIFO, in f32 and scaled. The flag from V says that the tile it arrives in is free."""
+    """S of one step from its FIFO, in f32 and scaled. The flag from V says that the receiving tile is free."""
     core = at.core
     arrived = s if at.half is None else part(at.half, *s.valid)
     core.wait_flag(V, MTE2, SCORES)
@@ -99,7 +99,7 @@ def give_weights(at: Vector, s: Tile, m: Tile, p_fifo: FifoState) -> None:
 
 
 def merge(at: Vector, group: Group, buffer: int, o_fifo: FifoState, out: Tensor) -> None:
-    """The item's m, l and o with one more group; after its last the item is done."""
+    """Merge one more group into the item's m, l and o; after its last the item is done."""
     core, D, rows = at.core, at.shape.D, lane_rows(at, group.item)
     o, o_all = (part(t, rows, D) for t in (at.o, at.o_all))
     m, l = (part(t[buffer], rows, 1) for t in (at.m, at.l))

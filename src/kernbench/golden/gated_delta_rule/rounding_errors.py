@@ -3,8 +3,7 @@
 Roundings at different points are independent and of either sign, so their squares add up; write u for the largest
 relative error of one. All of them act through V' (`_injected`), or in the products of the output:
 
-- Tm, and again Tm or v and k when they are multiplied by beta: u Tm beta v in U and u Tm beta e^G S k through W, twice
-each
+- Tm, and again Tm or v and k times beta: u Tm beta v in U and u Tm beta e^G S k through W, twice each
 - U and W, and H in its product with W: u U, u W S twice
 - V' itself, and again when it is scaled to the end of the chunk: u V' twice
 

@@ -1,1 +1,1 @@
-"""What the kernels are made of: shards, tiles, routes, the online softmax, and how K and V travel."""
+"""Building blocks of the kernels: shards, tiles, routes, the online softmax, and the exchange of K and V."""

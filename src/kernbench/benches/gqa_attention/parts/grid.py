@@ -1,4 +1,4 @@
-"""Where a rank stands on the grid of ranks: rows from the north, columns from the west, ids along the snake."""
+"""The position of a rank on the grid of ranks: rows from the north, columns from the west, ids along the snake."""
 
 from kernbench.common.errors import MisuseError
 from kernbench.machine.grid import Grid

@@ -1,8 +1,8 @@
-"""Where a rank keeps the K and V that reach it: messages of all heads, by position in the sequence.
+"""A rank's store of received K and V: messages of all heads, by position in the sequence.
 
-A message is some consecutive rows of K (and of V), all heads side by side, [rows, h_kv * d_head]. What is folded is one
-head of any set of rows: rows that lie apart are joined first, so that a matrix product is long enough to be worth
-filling the array for.
+A message is some consecutive rows of K (and of V), all heads side by side, [rows, h_kv * d_head]. Attention is computed
+for one head over any set of rows: separate rows are joined first, so that a matrix product is long enough to be worth
+filling the array.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ Run = tuple[int, int]
 
 
 def joined(runs: Sequence[Run]) -> list[Run]:
-    """The same keys in order, runs that touch made one."""
+    """The same keys in order, with adjacent runs merged."""
     whole: list[Run] = []
     for position, rows in sorted(runs):
         if whole and sum(whole[-1]) == position:
@@ -32,9 +32,9 @@ def joined(runs: Sequence[Run]) -> list[Run]:
 
 
 class KeyStore:
-    """K and V of one user, by position. Messages travel as pairs of K and V, numbered within their owner's chunk.
+    """K and V of one user, by position. Messages are pairs of K and V, numbered within their owner's chunk.
 
-    `is_contiguous`: all positions lie in HBM one after the other, from `addresses(head, position)` on.
+    `is_contiguous`: all positions are consecutive in HBM, from `addresses(head, position)` on.
     """
 
     is_contiguous = False
@@ -62,7 +62,7 @@ class KeyStore:
     # What travels
 
     def count(self, owner: int) -> int:
-        """How many messages a rank's chunk is."""
+        """Number of messages of a rank's chunk."""
         return len(self.messages(owner))
 
     def shapes(self, owner: int, number: int) -> PairShapes:
@@ -71,15 +71,15 @@ class KeyStore:
         return shape, self._types[0], shape, self._types[1]
 
     def get(self, owner: int, number: int) -> Pair:
-        """A message to send, own or passed on."""
+        """A message to send, the rank's own or one to pass on."""
         raise NotImplementedError
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
-        """Keep a message that arrived."""
+        """Store a message that arrived."""
         self._keep(self.messages(owner)[number], pair)
 
     def keep_own(self) -> None:
-        """The rank's own messages, where the others will be."""
+        """Store the rank's own messages together with the others."""
         for run in self.messages(self._tiling.rank):
             self._keep(run, self._own(run))
 
@@ -88,7 +88,7 @@ class KeyStore:
         return k, v
 
     def _load_own(self, pointer: int, position: int, rows: int, heads: range | None = None) -> TensorHandle:
-        """Rows of the rank's own K or V, of all heads or of some that lie side by side."""
+        """Rows of the rank's own K or V, of all heads or of some adjacent ones."""
         first = next(
             s.first + position - s.position
             for s in self._tiling.key_segments(self._tiling.rank, self._user)
@@ -114,12 +114,12 @@ class KeyStore:
         return k, v
 
     def addresses(self, head: int, position: int) -> tuple[int, int]:
-        """Where K and V of a head lie from `position` on."""
+        """The addresses of K and V of a head from `position` on."""
         raise NotImplementedError
 
     @property
     def row_bytes(self) -> tuple[int, int]:
-        """From a row of K to the next, and from a row of V."""
+        """Distance in bytes of adjacent rows of K, and of V."""
         k, v = (self._width * ITEMSIZE[t] for t in self._types)
         return k, v
 
@@ -157,7 +157,9 @@ class ScratchKeys(KeyStore):
 
 
 class HbmKeys(KeyStore):
-    """Messages land in HBM as K and V lie there, [position, h_kv, d_head]; any rows of a head are one load."""
+    """Messages are stored in HBM in the layout of K and V, [position, h_kv, d_head]; any rows of a head are one
+    load.
+    """
 
     is_contiguous = True
 
@@ -167,7 +169,7 @@ class HbmKeys(KeyStore):
         self._landing = [tl.workspace(shape, t, "gathered keys") for t in self._types]
 
     def get(self, owner: int, number: int) -> Pair:
-        """Load it from the tensor, or from where it landed."""
+        """Load it from the tensor, or from where it was stored."""
         run = self.messages(owner)[number]
         if owner == self._tiling.rank:
             return self._own(run)
@@ -175,7 +177,7 @@ class HbmKeys(KeyStore):
         return k, v
 
     def addresses(self, head: int, position: int) -> tuple[int, int]:
-        """In the landing."""
+        """In the memory for received keys."""
         return self._address(0, position, head), self._address(1, position, head)
 
     def _address(self, which: int, position: int, head: int = 0) -> int:
@@ -194,7 +196,7 @@ class HbmKeys(KeyStore):
 def head_rows(
     tl: "TLContext", tiling: Tiling, addresses: Sequence[int], row_bytes: tuple[int, int], runs: Sequence[Run]
 ) -> Pair:
-    """K and V of one head as they lie in HBM from two addresses on, at these rows, in order."""
+    """K and V of one head in HBM from two addresses on, at these rows, in order."""
     both = zip(addresses, row_bytes, strict=True)
     pieces = [_rows_at(tl, tiling, first, step, runs) for first, step in both]
     k, v = (_join(tl, p) for p in pieces)
@@ -202,7 +204,7 @@ def head_rows(
 
 
 def _rows_at(tl: "TLContext", tiling: Tiling, first: int, step: int, runs: Sequence[Run]) -> list[TensorHandle]:
-    """Rows of a head that lie `step` bytes from each other, from address `first` on; runs that touch are one load."""
+    """Rows of a head that are `step` bytes apart, from address `first` on; adjacent runs are one load."""
     shape, steps = tiling.d_head, (tiling.h_kv * tiling.d_head, 1)
     return [tl.load(first + position * step, shape=(rows, shape), strides=steps) for position, rows in joined(runs)]
 

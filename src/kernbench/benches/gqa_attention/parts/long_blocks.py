@@ -1,9 +1,9 @@
-"""Query tiles over long blocks of keys: the tiling for an array whose fill and drain count.
+"""Query tiles over long blocks of keys: the tiling for an array whose fill and drain are expensive.
 
 A product of a tile with values costs (R + C - 2 + keys) cycles for each piece of the array's size, so long blocks spend
-little of it on filling the array; scores cost (R + C - 2 + d_head) whatever the block. Rows are few in exchange, so
-that two blocks of scores fit the scratch memory. Scores are made one block ahead of the softmax, from one tile to
-the next too, so that neither GEMM nor MATH ever waits for the other's last block. Under a causal mask the last block
+little of it on filling the array; scores cost (R + C - 2 + d_head) for any block. Rows are few in exchange, so
+that two blocks of scores fit the scratch memory. Scores are computed one block ahead of the softmax, also from one tile
+to the next, so that GEMM and MATH never wait for each other's last block. Under a causal mask the last block
 ends at the last key that the tile sees.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LONG_ROWS, LONG_KEYS, SHORTEST_KEYS, COLUMNS = 256, 1024, 256, 64
 # keys up to which a sequence is short
 SHORT = 16 * LONG_KEYS
-# of the scratch memory; the rest is for small values and gaps between blocks
+# usable fraction of the scratch memory; the rest is for small values and gaps between blocks
 USABLE = 0.9
 
 
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class _Tile:
-    """A tile on its way through its blocks."""
+    """A tile in progress."""
 
     tile: Queries
     q: TensorHandle
@@ -45,8 +45,8 @@ class _Tile:
 
 @dataclass
 class _Scores:
-    """Scores whose softmax is still to come: `position` of their first key where some query does not see all of them,
-    the last of the tile or not.
+    """Scores whose softmax is still to come: `position` of their first key if some query does not see all of them,
+    and whether they are the tile's last.
     """
 
     of: _Tile
@@ -57,7 +57,7 @@ class _Scores:
 
 
 class LongFold:
-    """Tiles folded one after another; `done(tile, rows)` gets each tile's finished rows, in order, one tile late.
+    """Processes tiles in order; `done(tile, rows)` is called with each tile's finished rows, one tile late.
 
     `types` are the element types of K and V.
     """
@@ -71,14 +71,14 @@ class LongFold:
         self._k: TensorHandle | None = None
         self._ahead: _Scores | None = None
         self._folded: _Tile | None = None
-        # the large values come first, side by side, so that small ones leave no gaps between them: scores take turns on
-        # two blocks of memory, and each two of K and V will lie where these did
+        # the large values are allocated first, side by side, so that small ones leave no gaps between them: scores
+        # alternate between two blocks of memory, and each two of K and V reuse these
         rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.S_q))
         self._free = [tl.zeros((rows, tiling.block_kv)) for _ in range(2)]
         _room = [tl.zeros((tiling.block_kv, tiling.d_head), dtype) for dtype in types for _ in range(2)]
 
     def fold(self, tile: Queries, q: TensorHandle, keys: tuple[Rows, Rows]) -> None:
-        """All keys that the tile sees, the user's K and V of its head at `keys`."""
+        """Process all keys that the tile sees; `keys` are the user's K and V of its head."""
         tiling, total = self._tiling, self._tiling.total_kv[tile.user]
         work = _Tile(tile, q, start(self._tl, q.shape[0], tiling.d_head))
         # keys that some query sees, and those that all see
@@ -92,7 +92,7 @@ class LongFold:
         size = min(tiling.block_kv, total)
         rows = _even(seen, size)
         blocks = -(-seen // rows)
-        # those without a mask, of which a load of the full size does not reach beyond the last key
+        # blocks without a mask for which a load of the full size does not reach beyond the last key
         plain = min(blocks - 1, clear // rows, (total - size) // rows + 1)
         if plain:
             self._push(work, [self._load(at, at.address, size)[:rows] for at in keys])
@@ -102,7 +102,7 @@ class LongFold:
             self._push_edge(work, keys, (block * rows, min(rows, seen - block * rows)), block == blocks - 1)
 
     def flush(self) -> tuple[TensorHandle, ...]:
-        """Finish all that was folded so far; the memory that is held."""
+        """Finish all tiles so far; returns the memory held."""
         self._absorb_ahead()
         self._finish()
         return (*self._free, *(() if self._k is None else (self._k,)))
@@ -114,7 +114,7 @@ class LongFold:
         return whole
 
     def _push_edge(self, work: _Tile, keys: tuple[Rows, Rows], block: tuple[int, int], last: bool) -> None:
-        """A block (position, rows) that needs a mask, or lies at the end of the keys."""
+        """Process a block (position, rows) that needs a mask, or is at the end of the keys."""
         position, rows = block
         total = self._tiling.total_kv[work.tile.user]
         size = min(self._tiling.block_kv, total)
@@ -123,7 +123,7 @@ class LongFold:
         self._push(work, [self._load(at, at.address + first * at.step, size)[some] for at in keys], position, last)
 
     def _push(self, work: _Tile, pair: list[TensorHandle], position: int | None = None, last: bool = False) -> None:
-        """Make a block's scores, then do the softmax of the block before."""
+        """Compute a block's scores, then the softmax of the block before."""
         k, v = pair
         s = self._tl.dot(work.q, self._tl.trans(k), out=self._free.pop(0))
         # held for one block more, so that the next K is loaded to other memory while this one is still read
@@ -132,9 +132,9 @@ class LongFold:
         self._ahead = _Scores(work, s, v, position, last)
 
     def _absorb_ahead(self) -> None:
-        """The softmax of the block whose scores were made last.
+        """The softmax of the block whose scores were computed last.
 
-        The tile before is finished only then: its last product has been made meanwhile, and MATH need not wait for it.
+        The tile before is finished only then: its last product is done meanwhile, and MATH need not wait for it.
         """
         job, self._ahead = self._ahead, None
         if job is None:
@@ -158,9 +158,9 @@ def _within(total: int, keys: int) -> int:
 
 
 def _even(rows: int, most: int) -> int:
-    """Rows of a block, so that blocks are as few and as even as can be: unequal ones leave an engine idle between them.
+    """Rows of a block, for the fewest and most equal blocks: unequal ones leave an engine idle between them.
 
-    Whole columns of the array, if the largest block has that many.
+    A multiple of the array's columns, if the largest block has that many.
     """
     size = -(-rows // -(-rows // most))
     return min(most, -(-size // COLUMNS) * COLUMNS)
@@ -184,7 +184,7 @@ def long_blocks(
 def _bytes(tl: "TLContext", tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int) -> int:
     """Two blocks of scores with masks, two of K and V, two tiles of queries with a state each.
 
-    Of a short sequence many blocks have masks, of many sizes, which leave gaps: one block of K or V more.
+    For a short sequence many blocks have masks, of many sizes, which leave gaps: one block of K or V more.
     """
     q_size, *key_sizes = (ITEMSIZE[tl.element_type(p)] for p in pointers[:3])
     rows, d_head = tiling.group * tokens, tiling.d_head

@@ -38,9 +38,9 @@ def fold(
     scale: float,
     mask: TensorHandle | None,
 ) -> State:
-    """`state` after the keys `k` and values `v`; takes over the memory of `state`.
+    """`state` after the keys `k` and values `v`; reuses the memory of `state`.
 
-    `mask` is None where every query sees every key, else [tokens, keys], repeated over the heads of the query rows.
+    `mask` is None if every query sees every key, else [tokens, keys], repeated over the heads of the query rows.
     """
     return absorb(tl, state, tl.dot(q, tl.trans(k)), v, scale, mask)
 
@@ -48,16 +48,16 @@ def fold(
 def absorb(
     tl: "TLContext", state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: TensorHandle | None
 ) -> State:
-    """`state` after values `v` whose scores, not yet scaled, are `s`; takes over the memory of both."""
+    """`state` after values `v` with scores `s`, not yet scaled; reuses the memory of both."""
     return absorb_keeping(tl, state, s, v, scale, mask)[0]
 
 
 def absorb_keeping(
     tl: "TLContext", state: State, s: TensorHandle, v: TensorHandle, scale: float, mask: TensorHandle | None
 ) -> tuple[State, TensorHandle]:
-    """Like `absorb`; also a handle on the memory of the scores, so that others can take it over."""
+    """Like `absorb`; also returns a handle on the memory of the scores for reuse."""
     if scale <= 0:
-        # the largest score is the largest product only for a positive scale
+        # the maximum of the scores is that of the products only for a positive scale
         s, scale = tl.mul(s, scale, out=s), 1.0
     if mask is not None:
         tokens, keys = mask.shape
@@ -73,7 +73,7 @@ def absorb_keeping(
 
 
 def merge(tl: "TLContext", left: State, right: State) -> State:
-    """The state of both key sets together; neither is touched."""
+    """The state of both key sets together; neither is modified."""
     m = tl.maximum(left.m, right.m)
     left_share, right_share = tl.exp(left.m - m), tl.exp(right.m - m)
     l = left.l * left_share + right.l * right_share

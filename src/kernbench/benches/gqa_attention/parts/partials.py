@@ -1,8 +1,8 @@
-"""Partial attention of replicated queries over a rank's own keys, ready to travel: all rows in one (m, l) and one o.
+"""Partial attention of replicated queries over a rank's own keys, ready to be sent: all rows in one (m, l) and one o.
 
-Scores are made one block ahead of the softmax, and a block's K and V are loaded as early as the scratch memory allows,
-so that a rank reads its keys at the speed of the HBM. One message of all heads costs one dispatch where one for each
-head would cost as many.
+Scores are computed one block ahead of the softmax, and a block's K and V are loaded as early as the scratch memory
+allows, so that a rank reads its keys at the rate of the HBM. One message of all heads costs one dispatch instead of
+one for each head.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,10 +28,10 @@ def partials(
     pointers: tuple[int, int, int],
     part: tuple[int, int] = (0, 1),
 ) -> State:
-    """The unnormalised results of all tiles over this rank's keys, one below the other.
+    """The unnormalised results of all tiles over this rank's keys, stacked.
 
-    With `part` (i, n), over the blocks i, i + n, i + 2n and on of its keys. Tiles of other heads, of users with as many
-    keys, and of other ranks where no key is hidden differ in addresses only.
+    With `part` (i, n), over the blocks i, i + n, i + 2n, ... of its keys. Tiles of other heads, of users with as many
+    keys, and of other ranks without hidden keys differ in addresses only.
     """
     jobs = tuple(_jobs(tiling, tiles, part))
     hidden = any(position is not None for *_, position in jobs)
@@ -43,7 +43,7 @@ def partials(
 
 
 def _addresses(tl: "TLContext", tiling: Tiling, tile: Queries, pointers: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Where the queries of a tile begin, and K and V of its head."""
+    """The addresses of a tile's queries, and of K and V of its head."""
     first = Keys(tile.head, 0, 0, 0)
     k, v = (tiling.key_address(tl, pointer, tile.user, first) for pointer in pointers[1:])
     return tiling.query_address(tl, pointers[0], tile), k, v
@@ -58,8 +58,8 @@ def _fold_jobs(
     steps: tuple[int, ...],
     *at: int,
 ) -> State:
-    """The states of tiles after some jobs, one below the other. `at` are where the queries of the first tile and its K
-    and V begin, `further` how far on those of each tile are, `steps` the bytes from one row of keys to the next.
+    """The states of tiles after some jobs, stacked. `at` are the addresses of the queries of the first tile and of its
+    K and V, `further` the offsets of each tile from these, `steps` the bytes from one row of keys to the next.
     """
     queries = [tiling.load_rows(tl, at[0] + ahead[0], tile.tokens) for tile, ahead in zip(tiles, further, strict=True)]
     states = [start(tl, tiling.group * tile.tokens, tiling.d_head) for tile in tiles]
@@ -91,7 +91,7 @@ def _jobs(tiling: Tiling, tiles: Sequence[Queries], part: tuple[int, int]) -> It
 
 
 def _stacked(tl: "TLContext", handles: list[TensorHandle]) -> TensorHandle:
-    """All rows in one, joined two by two so that each is moved a few times only."""
+    """All rows in one handle, joined pairwise so that each is moved only a few times."""
     while len(handles) > 1:
         pairs = zip(handles[::2], handles[1::2], strict=False)
         handles = [tl.cat(a, b, axis=0) for a, b in pairs] + handles[len(handles) & ~1 :]
@@ -99,21 +99,22 @@ def _stacked(tl: "TLContext", handles: list[TensorHandle]) -> TensorHandle:
 
 
 def send(tl: "TLContext", direction: str, state: State) -> list[Any]:
-    """A state on its way; wait for what is returned before its memory is used again."""
+    """Send a state; wait for what is returned before its memory is used again."""
     packed = tl.cat(state.m, state.l, axis=1)
     return [tl.send_async(direction, packed), tl.send_async(direction, state.o)]
 
 
 def receive(tl: "TLContext", direction: str, rows: int, d_head: int) -> State:
-    """A state of `rows` rows."""
+    """Receive a state of `rows` rows."""
     packed = tl.recv(dir=direction, shape=(rows, 2), dtype="f32")
     return State(packed[:, 0:1], packed[:, 1:2], tl.recv(dir=direction, shape=(rows, d_head), dtype="f32"))
 
 
 def scan(tl: "TLContext", own: State, low: str, high: str, position: int, length: int) -> State:
-    """All states of a chain of ranks merged, on each of them: what lies on either side arrives as one state.
+    """All states of a chain of ranks merged, on each of them: each side arrives as one merged state.
 
-    Merged states travel both ways at once, so the farthest needs `length` - 1 hops; each side of a rank is heard once.
+    Merged states travel both ways at once, so the farthest needs `length` - 1 hops; a rank receives once from each
+    side.
     """
     total, leaving = own, []
     for side, onward in ((low, high), (high, low)) if position <= length - 1 - position else ((high, low), (low, high)):
@@ -133,7 +134,7 @@ def scan(tl: "TLContext", own: State, low: str, high: str, position: int, length
 
 
 class Chain:
-    """A row or column of `length` ranks seen from the one at `position`; all of it meets at `root`."""
+    """A row or column of `length` ranks seen from the one at `position`; it is reduced to `root`."""
 
     def __init__(self, low: str, high: str, position: int, length: int, root: int):
         self.is_root = position == root
@@ -142,7 +143,7 @@ class Chain:
         self._away = [side for side, there in beyond.items() if there]
 
     def reduce(self, tl: "TLContext", state: State) -> State:
-        """Merge what comes from farther out and hand it on; the root keeps all of it."""
+        """Merge what comes from farther out and pass it on; the root keeps the result."""
         for side in self._away:
             state = merge(tl, state, receive(tl, side, *state.o.shape))
         if self._towards:
@@ -176,7 +177,7 @@ def finished(tl: "TLContext", state: State, dtype: str) -> TensorHandle:
 
 
 def few_rows(tl: "TLContext", d_head: int) -> int:
-    """Query rows of a tile whose states, eight of them, take at most a quarter of the scratch memory."""
+    """Query rows of a tile of which eight states take at most a quarter of the scratch memory."""
     return max(1, min(512, int(tl.scratch_size // 32 // ((d_head + 2) * 4))))
 
 
@@ -186,6 +187,6 @@ def few_keys(tl: "TLContext", d_head: int) -> int:
 
 
 def tiles_at_once(tl: "TLContext", tiling: Tiling) -> int:
-    """As many tiles as leave half of the scratch memory free while eight states of each are alive."""
+    """As many tiles as leave half of the scratch memory free while eight states of each exist."""
     rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.S_q))
     return max(1, int(tl.scratch_size // 2 // (8 * rows * (tiling.d_head + 2) * 4)))

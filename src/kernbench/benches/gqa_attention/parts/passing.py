@@ -1,4 +1,6 @@
-"""One step of waves whose blocks land in HBM: a routine, since steps differ in addresses only (`waves.exchange`)."""
+"""One step of waves whose blocks are stored in HBM: a routine, since steps differ in addresses only
+(`waves.exchange`).
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,17 +11,17 @@ if TYPE_CHECKING:
     from kernbench.benches.gqa_attention.parts.waves import Pair
     from kernbench.triton_emu.tl_context import TLContext
 
-# of each block of a chunk: rows, and how far its K and V lie from where those of the chunk begin
+# for each block of a chunk: rows, and the offsets of its K and V in the chunk
 Outline = tuple[tuple[int, int, int], ...]
-# a direction, the strides of rows that lie in a tensor (None: they landed), and what goes there or comes from there
+# a direction, the strides of rows in a tensor (None: received ones), and the blocks that are sent or received there
 Travelling = tuple[str, tuple[int, int] | None, Outline]
 # what a step sends and receives, the size of a head, and the types of K and V: plain values only
 Step = tuple[tuple[Travelling, ...], tuple[Travelling, ...], int, tuple[str, str]]
 
 
 def pass_on(tl: "TLContext", step: Step, *at: int) -> None:
-    """The blocks of one step, pair by pair, in the order of `waves.exchange`; `at` is where K and V of each chunk that
-    is sent begin, then of each that is received.
+    """The blocks of one step, pair by pair, in the order of `waves.exchange`; `at` has the addresses of K and V of each
+    chunk that is sent, then of each that is received.
     """
     sends, receives, d_head, types = step
     landings = at[2 * len(sends) :]

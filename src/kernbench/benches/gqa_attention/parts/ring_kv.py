@@ -1,9 +1,9 @@
-"""Attention while K and V travel past every rank: what the open-line and the closed-ring kernel share.
+"""Attention while K and V travel past every rank: shared by the open-line and the closed-ring kernel.
 
-Each rank keeps running states for its query tiles and folds every chunk (one rank's K and V) exactly once. Where
-everything fits, chunks stay in scratch from hop to hop. Where it does not, a chunk lands in HBM as it arrives, is
-passed on from there, and queries are done in turns: the first set rides along with the waves, later sets read what
-landed.
+Each rank keeps running states for its query tiles and processes every chunk (one rank's K and V) exactly once. If
+everything fits, chunks stay in scratch from hop to hop. Otherwise a chunk is stored in HBM as it arrives, is
+passed on from there, and queries are processed in sets: the first set during the waves, later sets read the stored
+chunks.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ from kernbench.common.pe_commands import TensorHandle
 if TYPE_CHECKING:
     from kernbench.triton_emu.tl_context import TLContext
 
-# of the scratch memory; the rest is for what alignment and small values take
+# usable fraction of the scratch memory; the rest is for alignment and small values
 USABLE = 0.9
-# f32, the widest
+# bytes of f32, the widest type
 WIDEST = 4
 
 
-# a block of a chunk that tiles see: rows, how far its K and V lie from the first of the chunk, its position from where
-# keys are hidden on, and the numbers of these tiles with whether some query of the tile does not see all of it
+# a block of a chunk that tiles see: rows, offsets of its K and V in the chunk, its position relative to the first
+# hidden key, and the numbers of these tiles with whether some query of the tile does not see all of it
 SeenBlock = tuple[int, int, int, int, tuple[tuple[int, bool], ...]]
 
 
 class ChunkStore:
-    """K and V blocks of all ranks that this rank has met, by owner and block number; subclasses say where they lie."""
+    """K and V blocks of all ranks that have reached this rank, by owner and block number; subclasses store them."""
 
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         self._tl = tl
@@ -57,11 +57,11 @@ class ChunkStore:
         return list(enumerate(blocks[head * count : (head + 1) * count], head * count))
 
     def read(self, owner: int, number: int, block: Keys) -> Pair:
-        """A block to fold, known by its number and by what it is."""
+        """A block to process, by its number and description."""
         return self.get(owner, number)
 
     def count(self, owner: int) -> int:
-        """How many blocks a rank's chunk has."""
+        """Number of blocks of a rank's chunk."""
         return len(self.blocks(owner))
 
     def shapes(self, owner: int, number: int) -> PairShapes:
@@ -83,18 +83,18 @@ class ChunkStore:
         raise NotImplementedError
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
-        """Keep a block that arrived."""
+        """Store a block that arrived."""
         raise NotImplementedError
 
     def exchange(self, hop: Hop) -> list[int]:
-        """One step of the waves; whose chunks have arrived."""
+        """One step of the waves; returns the owners of the chunks that arrived."""
         return exchange(self._tl, self, hop)
 
     def keep(self, owners: set[int]) -> None:
-        """Only these chunks will still be folded or passed on."""
+        """Only these chunks will still be processed or passed on."""
 
     def close(self) -> None:
-        """Nothing travels any more: what was worked out for messages goes, so that loops have less to compare."""
+        """Nothing is exchanged any more: drop cached addresses of messages, so that loops have less to compare."""
         self._shapes.clear()
 
 
@@ -106,38 +106,38 @@ class ScratchChunks(ChunkStore):
         self._held: dict[int, dict[int, Pair]] = {}
 
     def get(self, owner: int, number: int) -> Pair:
-        """The handles it arrived as; the own chunk is loaded when first asked for."""
+        """The handles it arrived as; the own chunk is loaded on first use."""
         blocks = self._held.setdefault(owner, {})
         if number not in blocks:
             blocks[number] = self.own(number)
         return blocks[number]
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
-        """Keep the handles."""
+        """Store the handles."""
         self._held.setdefault(owner, {})[number] = pair
 
     def keep(self, owners: set[int]) -> None:
-        """Give the space of the others back."""
+        """Free the memory of the others."""
         self._held = {owner: blocks for owner, blocks in self._held.items() if owner in owners}
 
 
 class HbmChunks(ChunkStore):
-    """Chunks land in a workspace in HBM, [rank, K or V, block], and are loaded whenever they are needed."""
+    """Chunks are stored in a workspace in HBM, [rank, K or V, block], and loaded whenever they are needed."""
 
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, k_ptr: int, v_ptr: int):
         super().__init__(tl, tiling, user, k_ptr, v_ptr)
         rows = tiling.n_ranks * tiling.h_kv * tiling.S_kv_per_rank
         landing = [(tl.workspace((rows, tiling.d_head), t, "landed chunks"), t) for t in self._types]
-        # where K begins and the bytes of its rows, and those of V
+        # address of K and the bytes of its rows, and those of V
         self._rows = [number for base, t in landing for number in (base, tiling.d_head * ITEMSIZE[t])]
         self._landed: dict[tuple[int, int], tuple[int, int, tuple[int, int]]] = {}
-        # where the blocks of each chunk lie from where it begins, and alike ones once; steps that were passed on, too
+        # offsets of the blocks in each chunk, with equal ones shared; and the steps that were exchanged
         self._outline_of: dict[int, Outline] = {}
         self._outlines: dict[object, Outline] = {}
         self._steps: dict[Step, Step] = {}
 
     def _landed_at(self, owner: int, number: int) -> tuple[int, int, tuple[int, int]]:
-        """Where K and V of a block land, and their shape."""
+        """The addresses to which K and V of a block are received, and their shape."""
         found = self._landed.get((owner, number))
         if found is None:
             found = self._landed[owner, number] = self._landing_of(owner, self.blocks(owner)[number])
@@ -154,14 +154,14 @@ class HbmChunks(ChunkStore):
         return _read(self._tl, self._tiling, owner == self._tiling.rank, self.addresses(owner, block), block.rows)
 
     def addresses(self, owner: int, block: Keys) -> tuple[int, int]:
-        """Where K and V of a block lie: in the tensors, or where they landed."""
+        """The addresses of K and V of a block: in the tensors, or where they were received."""
         if owner == self._tiling.rank:
             k, v = (self._tiling.key_address(self._tl, p, self._user, block) for p in self._pointers)
             return k, v
         return self._landing_of(owner, block)[:2]
 
     def begin(self, owner: int, head: int) -> tuple[int, int]:
-        """Where K and V of a head of a rank's chunk begin."""
+        """The addresses of K and V of a head of a rank's chunk."""
         if owner == self._tiling.rank:
             return self.addresses(owner, Keys(head, 0, 0, 0))
         k, k_bytes, v, v_bytes = self._rows
@@ -169,14 +169,14 @@ class HbmChunks(ChunkStore):
         return k + row * k_bytes, v + row * v_bytes
 
     def get(self, owner: int, number: int) -> Pair:
-        """Load it from the tensor, or from where it landed."""
+        """Load it from the tensor, or from where it was received."""
         if owner == self._tiling.rank:
             return self.own(number)
         k, v, shape = self._landed_at(owner, number)
         return self._tl.load(k, shape=shape), self._tl.load(v, shape=shape)
 
     def exchange(self, hop: Hop) -> list[int]:
-        """As a routine, where whole pairs travel."""
+        """As a routine, if whole pairs are exchanged."""
         sends, receives = ([(r.direction, r.owner) for r in some if r.owner is not None] for some in hop)
         if not sends and not receives:
             return []
@@ -196,7 +196,7 @@ class HbmChunks(ChunkStore):
 
     def _outline(self, owner: int) -> Outline:
         blocks = self.blocks(owner)
-        # but for positions, which say nothing of where they lie
+        # all but positions, which do not affect addresses
         key = owner == self._tiling.rank, tuple([block[:3] for block in blocks])
         found = self._outlines.get(key)
         if found is None:
@@ -204,12 +204,12 @@ class HbmChunks(ChunkStore):
         return found
 
     def _ahead(self, owner: int, block: Keys) -> tuple[int, int, int]:
-        """Rows of a block, and how far its K and V lie from where those of its chunk begin."""
+        """Rows of a block, and the offsets of its K and V in its chunk."""
         k, v = (at - first for at, first in zip(self.addresses(owner, block), self.begin(owner, 0), strict=True))
         return block.rows, k, v
 
     def close(self) -> None:
-        """The addresses of messages as well."""
+        """Drop the addresses of messages as well."""
         super().close()
         self._landed.clear()
         self._outline_of.clear()
@@ -224,7 +224,7 @@ class HbmChunks(ChunkStore):
 
 
 def _read(tl: "TLContext", tiling: Tiling, is_own: bool, addresses: tuple[int, int], rows: int) -> Pair:
-    """K and V of a block, of this rank's tensors or landed."""
+    """K and V of a block, from this rank's tensors or received."""
     if is_own:
         k, v = (tiling.load_key_rows(tl, address, rows) for address in addresses)
         return k, v
@@ -233,7 +233,7 @@ def _read(tl: "TLContext", tiling: Tiling, is_own: bool, addresses: tuple[int, i
 
 
 class QuerySet:
-    """Some query tiles of one user and their running states; `addresses` are where the rows of each begin in Q."""
+    """Some query tiles of one user and their running states; `addresses` are those of each tile's rows in Q."""
 
     def __init__(self, tl: "TLContext", tiling: Tiling, addresses: Sequence[int], tiles: Sequence[Queries]):
         self._tl = tl
@@ -246,7 +246,7 @@ class QuerySet:
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
 
     def fold_chunk(self, chunks: ChunkStore, owner: int) -> None:
-        """Fold `owner`'s chunk into every tile that sees some of it."""
+        """Process `owner`'s chunk for every tile that sees some of it."""
         k = v = None
         if not self._sees(chunks.blocks(owner)):
             return
@@ -267,7 +267,7 @@ class QuerySet:
     def fold_block(
         self, tiles: Sequence[tuple[int, bool]], k: TensorHandle, v: TensorHandle, run: tuple[int, int]
     ) -> None:
-        """Fold a block, (position, rows) of keys, into some tiles, with whether some of it is hidden from each."""
+        """Process a block, (position, rows) of keys, for some tiles, with whether some of it is hidden from each."""
         tl, tiling = self._tl, self._tiling
         for i, hidden in tiles:
             # held until the next is made
@@ -275,11 +275,11 @@ class QuerySet:
             self._states[i] = fold(tl, self._states[i], self._queries[i], k, v, tiling.scale, self._mask)
 
     def drop_mask(self) -> None:
-        """Give back the memory of the last mask."""
+        """Free the memory of the last mask."""
         self._mask = None
 
     def store(self, addresses: Sequence[int]) -> None:
-        """Normalise and store every tile; `addresses` are where the rows of each begin in O."""
+        """Normalise and store every tile; `addresses` are those of each tile's rows in O."""
         while self._tiles:
             tile = self._tiles.pop()
             rows = finish(self._tl, self._states.pop())
@@ -298,7 +298,7 @@ def seeing(
 
 @dataclass(frozen=True)
 class SeenChunks:
-    """What tiles of one head see of landed chunks, but for where these lie: of each whether it is this rank's own, and
+    """What tiles of one head see of received chunks, without addresses: for each whether it is this rank's own, and
     the blocks.
     """
 
@@ -306,7 +306,7 @@ class SeenChunks:
 
 
 class Landed:
-    """The chunks that were met, for sets of tiles that read them from HBM."""
+    """The chunks that were received, for sets of tiles that read them from HBM."""
 
     def __init__(self, tiling: Tiling, chunks: HbmChunks, met: Sequence[int]):
         self._tiling = tiling
@@ -314,19 +314,19 @@ class Landed:
         self._met = list(met)
         # ranks differ in addresses and positions only
         self.alike = replace(tiling, rank=0)
-        # by what is seen, and by the tiles that see it: those of all heads and users are alike
+        # by what is seen, and by the tiles that see it: equal for all heads and users
         self._same: dict[object, SeenChunks] = {}
         self._known: dict[tuple[Queries, ...], tuple[SeenChunks, list[int], int]] = {}
         self._begins: dict[int, dict[int, tuple[int, int]]] = {}
 
     def begins(self, head: int) -> dict[int, tuple[int, int]]:
-        """Where K and V of a head of each chunk begin, by its owner."""
+        """The addresses of K and V of a head of each chunk, by its owner."""
         if head not in self._begins:
             self._begins[head] = {owner: self._chunks.begin(owner, head) for owner in self._met}
         return self._begins[head]
 
     def seen_by(self, tiles: tuple[Queries, ...]) -> tuple[SeenChunks, list[int], int]:
-        """What these tiles see, whose chunks these are, and the position from which on keys are hidden."""
+        """What these tiles see, the owners of these chunks, and the position from which on keys are hidden."""
         if tiles not in self._known:
             numbers = range(len(tiles))
             blocks = {owner: [block for _, block in self._chunks.of_head(owner, 0)] for owner in self._met}
@@ -354,7 +354,7 @@ class Landed:
 
 
 def plan(tl: "TLContext", tiling: Tiling, user: int) -> tuple[type[ChunkStore], list[list[Queries]]]:
-    """Where chunks are kept, and the query tiles in sets that fit the scratch memory one at a time."""
+    """The store of chunks, and the query tiles in sets that fit the scratch memory one at a time."""
     tiles = tiling.query_tiles(user)
     tile_rows = tiling.group * min(tiling.tokens_per_tile, max(1, tiling.query_rows()))
     keys = min(tiling.block_kv, tiling.S_kv_per_rank)
@@ -375,7 +375,7 @@ Pointers = tuple[int, int, int, int]
 
 
 def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
-    """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks travel as `hops` say."""
+    """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks are exchanged along `hops`."""
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     store, query_sets = plan(tl, tiling, user)
     chunks = store(tl, tiling, user, k_ptr, v_ptr)
@@ -398,7 +398,7 @@ def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops:
 
 
 def _addresses(tl: "TLContext", tiling: Tiling, pointer: int, tiles: Sequence[Queries]) -> list[int]:
-    """Where the rows of each tile begin in Q, or in O."""
+    """The addresses of each tile's rows in Q, or in O."""
     return [tiling.query_address(tl, pointer, tile) for tile in tiles]
 
 
@@ -412,7 +412,7 @@ def _fold_set(
 ) -> None:
     """A set over the chunks that were met, known by their owners and, if they landed, by what is seen of them.
 
-    Sets that see as much differ in addresses and positions only.
+    Sets that see the same shapes differ in addresses and positions only.
     """
     queries, outputs = (_addresses(tl, tiling, pointer, tiles) for pointer in (pointers[0], pointers[3]))
     landed = met[1]
@@ -431,7 +431,7 @@ def _fold_set(
 
 def _fold_tiles(tl: "TLContext", tiling: Tiling, tokens: tuple[int, ...], seen: SeenChunks, *at: int) -> None:
     """Tiles of one head over chunks; `at` are the addresses of the queries and of the output, the positions of the
-    tiles, the one from which on keys are hidden, and where K and V of each chunk begin.
+    tiles, the one from which on keys are hidden, and the addresses of K and V of each chunk.
     """
     count = len(tokens)
     tiles = [Queries(0, 0, 0, some, at[2 * count + i]) for i, some in enumerate(tokens)]
@@ -450,7 +450,7 @@ def _fold_chunk(
     begin: Sequence[int],
     origin: int,
 ) -> None:
-    """The blocks of a chunk, whose K and V begin at these addresses; keys are hidden from a position on."""
+    """The blocks of a chunk with K and V at these addresses; keys are hidden from a position on."""
     is_own, blocks = chunk
     k_begin, v_begin = begin
     k = v = None

@@ -1,7 +1,8 @@
-"""Ways for every rank's chunk to meet every other rank: what each rank sends and receives, step by step.
+"""Routes on which every rank's chunk reaches every other rank: what each rank sends and receives, step by step.
 
-A route along an open line needs P - 1 steps, since the ends have one link. Round a closed walk over the grid's own
-links, both ways at once, P / 2 steps suffice; in the last one K of the rank opposite comes one way and its V the other.
+A route along an open line needs P - 1 steps, since the ends have one link. Round a cycle over the grid's own
+links, in both directions at once, P / 2 steps suffice; in the last one K of the opposite rank comes one way and its V
+the other.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ BOTH = (KEY, VALUE)
 
 
 class Route(NamedTuple):
-    """A direction, whose goods go there or come from there (None: nobody's), and which handles of each pair."""
+    """A direction, the owner of the chunk sent or received there (None: no chunk), and which handles of each pair."""
 
     direction: str
     owner: int | None
@@ -27,14 +28,14 @@ class Hop(NamedTuple):
 
 
 def along_line(rank: int, n_ranks: int) -> list[Hop]:
-    """East and west at once on an open line: rank i's goods reach rank j at step |i - j|."""
+    """East and west at once on an open line: rank i's chunk reaches rank j at step |i - j|."""
     return along_chain(rank, range(n_ranks))
 
 
 def along_chain(
     rank: int, chain: Sequence[int], low: str = "W", high: str = "E", parts: tuple[int, ...] = BOTH
 ) -> list[Hop]:
-    """Both ways at once along the open line of ranks `chain`, whose ends lie in the directions `low` and `high`."""
+    """Both ways at once along the open line of ranks `chain`, whose ends are in the directions `low` and `high`."""
     position, length = list(chain).index(rank), len(chain)
 
     def route(direction: str, owner: int) -> Route:
@@ -59,7 +60,7 @@ def round_ring(rank: int, n_ranks: int) -> list[Hop]:
 
 
 def round_cycle(rank: int, order: Sequence[int]) -> list[Hop]:
-    """East and west at once round the closed walk `order`."""
+    """East and west at once round the cycle `order`."""
     n_ranks, position = len(order), list(order).index(rank)
 
     def owner(away: int) -> int:
@@ -67,7 +68,7 @@ def round_cycle(rank: int, order: Sequence[int]) -> list[Hop]:
 
     hops = []
     for step in range(1, n_ranks // 2 + 1):
-        # the rank opposite is met once: its K comes from the west, its V from the east
+        # the opposite rank's chunk comes once: its K from the west, its V from the east
         parts = ((KEY,), (VALUE,)) if 2 * step == n_ranks else (BOTH, BOTH)
         east, west = Route("E", owner(1 - step), parts[0]), Route("W", owner(step - 1), parts[1])
         hops.append(Hop([east, west], [Route("W", owner(-step), parts[0]), Route("E", owner(step), parts[1])]))

@@ -1,7 +1,7 @@
-"""Which tokens of a sequence a rank holds: one contiguous run, or two that mirror each other (zigzag).
+"""The tokens of a sequence that a rank holds: one contiguous run, or two that mirror each other (zigzag).
 
-Under a causal mask the last tokens see every key and the first almost none. With contiguous shards the last rank works
-nearly twice the mean; with zigzag shards rank r of P holds runs r and 2P - 1 - r of 2P, and every rank works the same.
+Under a causal mask the last tokens see every key and the first almost none. With contiguous shards the last rank has
+nearly twice the mean work; with zigzag shards rank r of P holds runs r and 2P - 1 - r of 2P, and all have the same.
 """
 
 from typing import NamedTuple
@@ -36,6 +36,6 @@ def zigzag(total: int, rank: int, n_ranks: int) -> list[Segment]:
 
 
 def zigzag_rows(total: int, n_ranks: int) -> list[NDArray[np.int64]]:
-    """The tokens of every rank, in the order of its shard: what a host shards by."""
+    """The tokens of every rank, in the order of its shard: the `rows` of the host's tensors."""
     runs = [[np.arange(s.position, s.position + s.rows) for s in zigzag(total, r, n_ranks)] for r in range(n_ranks)]
     return [np.concatenate([np.empty(0, np.int64), *parts]) for parts in runs]

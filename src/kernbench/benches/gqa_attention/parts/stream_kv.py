@@ -1,11 +1,11 @@
-"""Attention while K and V stream past: communication, GEMM and MATH each work on something else.
+"""Attention while K and V stream past: communication, GEMM and MATH overlap.
 
-Two things hide behind each other. While a chunk is folded the next is already on its way, posted before the fold
-(double buffering). And while MATH works on the scores of one block, GEMM already makes those of the next: its commands
-stand first in the program, and engines run in order.
+While a chunk is processed the next is already being exchanged, posted before
+(double buffering). And while MATH works on the scores of one block, GEMM already computes those of the next: its
+commands come first in the program, and engines run in order.
 
-Blocks are folded by position, not by owner: what arrived is joined to blocks of up to `block_kv` keys. Where K and V do
-not fit the scratch memory they land in HBM; the first query tiles fold the rank's own chunk while the others arrive.
+Blocks are processed by position, not by owner: what arrived is joined to blocks of up to `block_kv` keys. If K and V
+do not fit the scratch memory they are stored in HBM; the first query tiles process the rank's own chunk meanwhile.
 """
 
 from collections.abc import Sequence
@@ -29,16 +29,16 @@ from kernbench.common.pe_commands import TensorHandle
 if TYPE_CHECKING:
     from kernbench.triton_emu.tl_context import TLContext
 
-# of the scratch memory; the rest is for masks, small values and gaps between blocks
+# usable fraction of the scratch memory; the rest is for masks, small values and gaps between blocks
 USABLE = 0.85
 FEW_KEYS, SMALLEST_BLOCK, LARGEST_BLOCK, LARGEST_TILE = 64, 128, 512, 512
 Pointers = tuple[int, int, int, int]
-# of each block of keys that tiles of one head see: its runs, and the numbers of these tiles with whether some query of
+# for each block of keys that tiles of one head see: its runs, and the numbers of these tiles with whether some query of
 # the tile does not see all of it
 SeenBlocks = tuple[tuple[tuple[Run, ...], tuple[tuple[int, bool], ...]], ...]
-# how many blocks of how many keys hide nothing from any tile, and those after them, from the first key of these on
+# (count, keys) of the blocks without a hidden key for any tile, and those after them, from the first key of these on
 Seen = tuple[int, int, SeenBlocks]
-# scores that were made and not yet absorbed: their tile, the scores, the values, and the keys if some are hidden
+# scores that were computed and not yet absorbed: their tile, the scores, the values, and the keys if some are hidden
 Ahead = tuple[int, TensorHandle, TensorHandle, tuple[Run, ...]]
 
 
@@ -53,7 +53,7 @@ class QuerySet:
         self._states: list[State] = [start(tl, tiling.group * t.tokens, tiling.d_head) for t in tiles]
 
     def fold(self, keys: KeyStore, blocks: "Blocks") -> None:
-        """Fold these keys into every tile that sees some of them; scores are made one block ahead."""
+        """Process these keys for every tile that sees some of them; scores are computed one block ahead."""
         ahead: Ahead | None = None
         for head, tiles in by_head(self._tiles):
             even, rows, seen = blocks.seen_by(self._tiling, [self._tiles[i] for i in tiles], keys.is_contiguous)
@@ -66,8 +66,8 @@ class QuerySet:
             self._absorb(*ahead)
 
     def fold_rows(self, seen: Seen, row_bytes: tuple[int, int], at: Sequence[int], origin: int) -> None:
-        """Fold what tiles of one head see of keys in HBM. `at` are the addresses of K and V from the first key on, and
-        from the key on, at position `origin`, where some are hidden.
+        """Process what tiles of one head see of keys in HBM. `at` are the addresses of K and V from the first key on,
+        and from the first hidden key on, at position `origin`.
         """
         even, rows, further = seen
         tiles, ahead = range(len(self._tiles)), None
@@ -103,8 +103,8 @@ class QuerySet:
         tiles: Sequence[int],
         ahead: Ahead | None,
     ) -> Ahead | None:
-        """Fold blocks, of so many rows and so many, with no mask: the long loop of a prefill. `addresses` are those of
-        the first K and V. The loop sees no more than it needs, because what it sees is compared.
+        """Process `count` blocks of `rows` keys without a mask: the long loop of a prefill. `addresses` are those of
+        the first K and V. The loop refers to few values, because these are compared between iterations.
         """
         tl, d_head, width = self._tl, self._tiling.d_head, self._tiling.h_kv * self._tiling.d_head
         (k_first, v_first), (rows, count) = addresses, blocks
@@ -121,20 +121,20 @@ class QuerySet:
         self._states[tile] = absorb(self._tl, self._states[tile], s, v, self._tiling.scale, mask)
 
     def take(self) -> State:
-        """The state of the last tile, which leaves the set."""
+        """The state of the last tile, which is removed from the set."""
         self._tiles.pop()
         self._queries.pop()
         return self._states.pop()
 
     def store(self, addresses: Sequence[int]) -> None:
-        """Normalise and store every tile; `addresses` are where the rows of each begin in O."""
+        """Normalise and store every tile; `addresses` are those of each tile's rows in O."""
         while self._tiles:
             address, tokens = addresses[len(self._tiles) - 1], self._tiles[-1].tokens
             self._tiling.store_rows(self._tl, address, tokens, finish(self._tl, self.take()))
 
 
 def _addresses(tl: "TLContext", tiling: Tiling, pointer: int, tiles: Sequence[Queries]) -> list[int]:
-    """Where the rows of each tile begin in Q, or in O."""
+    """The addresses of each tile's rows in Q, or in O."""
     return [tiling.query_address(tl, pointer, tile) for tile in tiles]
 
 
@@ -144,7 +144,7 @@ def _load_set(tl: "TLContext", tiling: Tiling, q_ptr: int, tiles: Sequence[Queri
 
 
 class Blocks:
-    """Runs of keys as they are folded, one block after another. Made once for all tiles, outside of their loops.
+    """Runs of keys in blocks, in the order of processing. Made once for all tiles, outside of their loops.
 
     The first `even` blocks have `rows` keys each that follow one another from position `first` on.
     """
@@ -152,7 +152,7 @@ class Blocks:
     def __init__(self, runs: Sequence[Run], most: int):
         """Blocks of at most `most` keys."""
         self._all = _blocks(tuple(runs), most)
-        # what tiles of one head see, by these tiles: those of all heads and users are alike
+        # what tiles of one head see, by these tiles: equal for all heads and users
         self._known: dict[tuple[Queries, ...], tuple[Seen, int]] = {}
         self.first, self.rows = joined(self._all[0])[0] if self._all else (0, 0)
         self.even = next((n for n, block in enumerate(self._all) if not self._is_even(n, block)), len(self._all))
@@ -161,14 +161,14 @@ class Blocks:
         return joined(block) == [(self.first + number * self.rows, self.rows)]
 
     def _hiding_nothing(self, tiling: Tiling, tiles: Sequence[Queries]) -> int:
-        """How many of the even blocks, from the first on, hide nothing from any tile."""
+        """How many of the even blocks, from the first on, have no hidden key for any tile."""
         if not tiling.causal or not self.even:
             return self.even
         seen = min(tile.position for tile in tiles)
         return max(0, min(self.even, (seen + 1 - self.first) // self.rows))
 
     def seen_by(self, tiling: Tiling, tiles: Sequence[Queries], is_contiguous: bool = True) -> Seen:
-        """What these tiles, of one head, see of keys; all blocks are listed if they do not lie one after the other."""
+        """The keys that these tiles, of one head, see; all blocks are listed if they are not contiguous."""
         even = self._hiding_nothing(tiling, tiles) if is_contiguous else 0
         found = []
         for block in self._all[even:]:
@@ -178,8 +178,8 @@ class Blocks:
         return even, self.rows, tuple(found)
 
     def alike(self, tiling: Tiling, tiles: Sequence[Queries]) -> tuple[Seen, int]:
-        """`seen_by` of keys in HBM, with positions from the first key on where some are hidden, and that key's: the
-        same for all tiles that see as much.
+        """`seen_by` of keys in HBM, with positions relative to the first hidden key, and that key's position: the
+        same for all tiles that see equal shapes.
         """
         key = tuple(tiles)
         if key not in self._known:
@@ -207,7 +207,7 @@ def _blocks(runs: tuple[Run, ...], most: int) -> tuple[tuple[Run, ...], ...]:
 
 
 def attend(tl: "TLContext", tiling: Tiling, user: int, pointers: Pointers, hops: list[Hop]) -> None:
-    """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks travel as `hops` say."""
+    """Attention of one user's queries, (Q, K, V, O) at `pointers`, while chunks are exchanged along `hops`."""
     q_ptr, k_ptr, v_ptr, o_ptr = pointers
     tiles = tiling.query_tiles(user)
     if _fits_scratch(tl, tiling, user, tiles, pointers):
@@ -240,8 +240,8 @@ def _fold_set(
     blocks: Blocks,
     tiles: list[Queries],
 ) -> None:
-    """A set over all keys, with the tiling of this rank and that of any. Sets that see as much differ in addresses and
-    positions only.
+    """Process a set over all keys, with the tiling of this rank and that of any. Sets that see equal shapes differ in
+    addresses and positions only.
     """
     tiling, alike = tilings
     outputs = _addresses(tl, tiling, pointers[3], tiles)
@@ -257,7 +257,7 @@ def _fold_set(
 
 
 def lying_at(keys: HbmKeys, head: int, blocks: Blocks, origin: int) -> tuple[int, ...]:
-    """Where K and V of a head lie from the first block on, and from the position `origin` on."""
+    """The addresses of K and V of a head from the first block on, and from the position `origin` on."""
     return *keys.addresses(head, blocks.first), *keys.addresses(head, origin)
 
 
@@ -279,7 +279,7 @@ def _fold_tiles(
 def _ride(
     tl: "TLContext", keys: KeyStore, queries: QuerySet, tiling: Tiling, hops: list[Hop], outputs: Sequence[int]
 ) -> None:
-    """Everything in scratch: each step's messages are posted before what came with the last one is folded."""
+    """Everything in scratch: each step's messages are posted before the keys of the last one are processed."""
     waiting = list(keys.messages(tiling.rank))
     keys.keep_own()
     for hop in hops:
@@ -292,12 +292,12 @@ def _ride(
     queries.store(outputs)
 
 
-# (owner, number, part, request) of what arrives, and the requests of what leaves
+# (owner, number, part, request) of what is received, and the requests of what is sent
 Posted = tuple[list[tuple[int, int, int, Any]], list[Any]]
 
 
 def _post(tl: "TLContext", keys: KeyStore, hop: Hop, first: int = 0, count: int | None = None) -> Posted:
-    """Post messages `first` and on of a hop: receives, then sends, none waited for, so that no order can block."""
+    """Post messages `first` and on of a hop: receives, then sends, without waiting, so that no order can block."""
 
     def numbers(owner: int) -> range:
         last = keys.count(owner) if count is None else min(first + count, keys.count(owner))
@@ -321,7 +321,7 @@ def _post(tl: "TLContext", keys: KeyStore, hop: Hop, first: int = 0, count: int 
 
 
 def _collect(keys: KeyStore, posted: Posted) -> list[Run]:
-    """Wait for what was posted; the keys that arrived."""
+    """Wait for what was posted; returns the keys that arrived."""
     arriving, leaving = posted
     halves: dict[tuple[int, int], dict[int, TensorHandle]] = {}
     for owner, number, part, request in arriving:
@@ -334,7 +334,7 @@ def _collect(keys: KeyStore, posted: Posted) -> list[Run]:
 
 
 def gather(tl: "TLContext", keys: KeyStore, hops: list[Hop]) -> list[Run]:
-    """All other ranks' keys, through to the store; one message is posted before the last one is waited for."""
+    """Receive all other ranks' keys into the store; one message is posted before the last one is waited for."""
     met: list[Run] = []
     for hop in hops:
         owners = [route.owner for route in hop.sends + hop.receives if route.owner is not None]
@@ -348,7 +348,7 @@ def gather(tl: "TLContext", keys: KeyStore, hops: list[Hop]) -> list[Run]:
 
 
 class Room:
-    """Bytes that the parts of a fold take in scratch, for tiles of `tokens` tokens and blocks of `keys` keys."""
+    """Bytes of the buffers in scratch, for tiles of `tokens` tokens and blocks of `keys` keys."""
 
     def __init__(self, tl: "TLContext", tiling: Tiling, pointers: Sequence[int], tokens: int, keys: int):
         q_size, *key_sizes = (ITEMSIZE[tl.element_type(p)] for p in pointers[:3])
@@ -358,17 +358,17 @@ class Room:
         self.passing += keys * tiling.d_head * (2 * sum(key_sizes) + max(key_sizes))
         # a query tile and its state
         self.tile = rows * (tiling.d_head * (4 + q_size) + 16)
-        # K and V, in and out, on two sides, twice: one on its way and one posted
+        # K and V, in and out, on two sides, twice: one in flight and one posted
         self.messages = 8 * sum(max(message_bytes(tl), width * size) for size in key_sizes)
         self.key = width * sum(key_sizes)
         self.usable = int(tl.scratch_size * USABLE)
 
 
 def sized(tl: "TLContext", tiling: Tiling, pointers: Pointers, grow: bool, merging: int = 0) -> Tiling:
-    """The tiling with blocks, up to its own, that fit the scratch memory: fewer keys first, then fewer queries.
+    """The tiling with blocks, up to its own sizes, that fit the scratch memory: fewer keys first, then fewer queries.
 
-    `merging`: how many states of a tile are alive at once after it is folded, in a kernel that has no messages on their
-    way while it folds. With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal
+    `merging`: how many states of a tile exist at once after it is processed, in a kernel that has no messages in
+    flight meanwhile. With `grow`, short sequences get smaller blocks: long ones fill the array better, but a causal
     mask hides part of the last block of every tile.
     """
     longest = max(tiling.total_kv)
@@ -397,13 +397,13 @@ def _room(tl: "TLContext", tiling: Tiling, tiles: Sequence[Queries], pointers: P
 
 
 def _fits_scratch(tl: "TLContext", tiling: Tiling, user: int, tiles: Sequence[Queries], pointers: Pointers) -> bool:
-    """Whether all K and V, all query tiles and what folding needs lie in scratch at once."""
+    """Whether all K and V, all query tiles and all buffers fit into scratch at once."""
     room = _room(tl, tiling, tiles, pointers)
     return tiling.total_kv[user] * room.key + room.passing + len(tiles) * room.tile <= room.usable
 
 
 def _sets(tl: "TLContext", tiling: Tiling, tiles: list[Queries], pointers: Pointers) -> list[list[Queries]]:
-    """The tiles in sets that fit the scratch memory one at a time, with room for messages on their way."""
+    """The tiles in sets that fit the scratch memory one at a time, with room for messages in flight."""
     room = _room(tl, tiling, tiles, pointers)
     most = max(1, (room.usable - room.passing - room.messages) // room.tile)
     return [tiles[i : i + most] for i in range(0, len(tiles), most)] or [[]]

@@ -1,7 +1,7 @@
-"""K and V of all ranks on every PE of a team: the leader gets them from the other ranks and passes heads on inside.
+"""K and V of all ranks on every PE of a team: the leader receives them from the other ranks and passes heads on inside.
 
-Every PE keeps them in HBM, by position; the leader whole messages, since it passes them on to other ranks, the others
-only their own heads. All of a team know in which order messages reach their leader, so nothing needs a header.
+Every PE stores them in HBM, by position; the leader whole messages, since it passes them on to other ranks, the others
+only their own heads. All of a team know in which order messages reach their leader, so messages need no header.
 """
 
 from collections import deque
@@ -21,12 +21,12 @@ from kernbench.common.pe_commands import TensorHandle
 if TYPE_CHECKING:
     from kernbench.triton_emu.tl_context import TLContext
 
-# messages that may be on their way to the next PE of the team before the oldest is waited for
+# most messages in flight to the next PE of the team before the oldest is waited for
 ON_THEIR_WAY = 4
 
 
 class Outbox:
-    """Messages on their way that need not be waited for at once; a few at a time hold their scratch memory."""
+    """Messages in flight that need not be waited for at once; a few at a time hold their scratch memory."""
 
     def __init__(self, tl: "TLContext", most: int = ON_THEIR_WAY):
         self._tl = tl
@@ -46,16 +46,16 @@ class Outbox:
 
 
 class LeaderKeys(HbmKeys):
-    """All heads, landed in HBM; what arrives from other ranks goes to the arms of the team too."""
+    """All heads, stored in HBM; what arrives from other ranks is also sent to the arms of the team."""
 
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
         super().__init__(tl, tiling, user, *pointers)
-        # of each arm the direction and the heads that it needs
+        # for each arm the direction and the columns of the heads that it needs
         self._needed = [(way, _columns(team.span(positions), tiling.d_head)) for way, positions in team.arms]
         self._outbox = Outbox(tl)
 
     def put(self, owner: int, number: int, pair: Pair) -> None:
-        """Keep a message that arrived, and pass on what each arm needs of it."""
+        """Store a message that arrived, and pass on what each arm needs of it."""
         super().put(owner, number, pair)
         for direction, columns in self._needed:
             for handle in pair:
@@ -68,13 +68,13 @@ class LeaderKeys(HbmKeys):
         self._outbox.flush()
 
     def rows(self, head: int) -> tuple[Rows, Rows]:
-        """Where K and V of a head lie."""
+        """The rows of K and V of a head."""
         k, v = (Rows(self._address(i, 0, head), self.row_bytes[i], self._width) for i in (0, 1))
         return k, v
 
 
 class MemberKeys(KeyStore):
-    """The heads of one PE of a team, landed in HBM."""
+    """The heads of one PE of a team, stored in HBM."""
 
     def __init__(self, tl: "TLContext", tiling: Tiling, user: int, pointers: tuple[int, int], team: Team):
         super().__init__(tl, tiling, user, *pointers)
@@ -103,7 +103,7 @@ class MemberKeys(KeyStore):
         self._outbox.flush()
 
     def _arrivals(self, hops: list[Hop]) -> Iterator[tuple[int, int]]:
-        """(owner, number) of the messages that reach the leader, in the order `gather` takes them in."""
+        """(owner, number) of the messages that reach the leader, in the order in which `gather` receives them."""
         for hop in hops:
             owners = list(dict.fromkeys(route.owner for route in hop.receives if route.owner is not None))
             for number in range(max(map(self.count, owners), default=0)):
@@ -123,7 +123,7 @@ class MemberKeys(KeyStore):
         return len(self._heads) * self._tiling.d_head * ITEMSIZE[self._types[which]]
 
     def rows(self, head: int) -> tuple[Rows, Rows]:
-        """Where K and V of a head lie."""
+        """The rows of K and V of a head."""
         ahead = (head - self._heads.start) * self._tiling.d_head
         width = len(self._heads) * self._tiling.d_head
         k, v = (Rows(self._landing[i] + ahead * ITEMSIZE[self._types[i]], self._step(i), width) for i in (0, 1))
@@ -131,5 +131,5 @@ class MemberKeys(KeyStore):
 
 
 def _columns(heads: range, d_head: int, first: int = 0) -> slice:
-    """Where some heads lie in a row that begins with head `first`."""
+    """The columns of some heads in a row that begins with head `first`."""
     return slice((heads.start - first) * d_head, (heads.stop - first) * d_head)

@@ -1,8 +1,8 @@
 """A team: the PEs of a cube that work for one rank. PE 0 leads: it has the rank's neighbours and stores its results.
 
-From the leader one or two arms of PEs lead away, each PE wired to the next. The positions of a team are numbered along
-the wire, the leader first, then one arm outward, then the other inward; so the KV heads that an arm needs lie side by
-side.
+One or two arms, chains of PEs, begin at the leader, each PE wired to the next. The positions of a team are numbered
+along the wire, the leader first, then one arm outward, then the other inward; so the KV heads that an arm needs are
+adjacent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ Arms = Mapping[str, Sequence[int]]
 
 
 def arms_of(order: Sequence[int], closed: bool) -> dict[str, list[int]]:
-    """The PEs along each way from the leader, `order[0]`, by its direction: one way on a line, two round a cycle."""
+    """The PEs on each path from the leader, `order[0]`, by its direction: one path on a line, two round a cycle."""
     others = list(order[1:])
     along = -(-len(others) // 2) if closed else len(others)
     arms = {"S": others[:along], "N": others[along:][::-1]}
@@ -21,9 +21,9 @@ def arms_of(order: Sequence[int], closed: bool) -> dict[str, list[int]]:
 
 
 class Team:
-    """The team seen from the PE `pe`: who does which heads, and where its neighbours in the team are.
+    """The team seen from the PE `pe`: the heads of each PE, and the directions of its neighbours in the team.
 
-    A PE with several heads has them side by side; where there are more PEs than heads, several share one.
+    A PE with several heads has adjacent ones; if there are more PEs than heads, several share one.
     """
 
     def __init__(self, arms: Arms | None, pe: int, h_kv: int):
@@ -54,7 +54,7 @@ class Team:
         return range(first, max(first + 1, (position + 1) * self._h_kv // self.size))
 
     def span(self, positions: Sequence[int]) -> range:
-        """The KV heads of several positions side by side."""
+        """The adjacent KV heads of several positions."""
         return range(self.heads(min(positions)).start, self.heads(max(positions)).stop)
 
     def sharing(self, head: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""How attention is cut into tiles on one rank: shards, heads, blocks, and the loads and stores of each.
+"""The tiling of attention on one rank: shards, heads, blocks, and the loads and stores of each.
 
 Q and O tiles are [users, S_q, h_q * d_head] on a rank, K and V [users, S_kv, h_kv, d_head]. A query tile takes the rows
 of one group of query heads (those sharing a KV head) for some tokens: [group * tokens, d_head], heads outermost.
@@ -28,7 +28,7 @@ def message_bytes(tl: "TLContext") -> int:
 
 
 class Keys(NamedTuple):
-    """A block of keys: KV head, first row in its shard, rows, and where the first stands among the user's keys."""
+    """A block of keys: KV head, first row in its shard, rows, and the position of the first among the user's keys."""
 
     head: int
     first: int
@@ -37,8 +37,8 @@ class Keys(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """A tile of queries: user, KV head whose group it is, first token in the shard, tokens, and where the first stands
-    among the user's keys.
+    """A tile of queries: user, KV head whose group it is, first token in the shard, tokens, and the position of the
+    first among the user's keys.
     """
 
     user: int
@@ -49,13 +49,13 @@ class Queries(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Where the last token stands: under a causal mask, the last key that the tile sees."""
+        """The position of the last token: under a causal mask, the last key that the tile sees."""
         return self.position + self.tokens - 1
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """The geometry one rank works with. Totals are over all ranks: `total_kv` per user, `total_q` the same for all.
+    """The geometry on one rank. Totals are over all ranks: `total_kv` per user, `total_q` the same for all.
 
     Rank r holds rows r * per_rank and on of every sequence, or with `zigzag` two runs of it; the last shards may be
     shorter or empty. `q_split` distinguishes a sharded Q (prefill) from a replicated one (decode).
@@ -109,7 +109,7 @@ class Tiling:
         return zigzag(total, rank, self.n_ranks) if self.zigzag else contiguous(total, rank, per_rank)
 
     def query_rows(self, rank: int | None = None) -> int:
-        """Tokens of Q that a rank, this one if not said, holds of every user."""
+        """Tokens of Q that a rank, by default this one, holds for every user."""
         return sum(s.rows for s in self.query_segments(self.rank if rank is None else rank))
 
     @cached_property
@@ -123,7 +123,7 @@ class Tiling:
         return [Keys(h, s.first, s.rows, s.position) for h in range(self.h_kv) for s in runs]
 
     def query_tiles(self, user: int, rank: int | None = None) -> list[Queries]:
-        """The query tiles of `user` on a rank, this one if not said."""
+        """The query tiles of `user` on a rank, by default this one."""
         before = self.total_kv[user] - self.total_q
         segments = self.query_segments(self.rank if rank is None else rank)
         runs = [cut for s in segments for cut in _cuts(s, self.tokens_per_tile)]
@@ -140,7 +140,7 @@ class Tiling:
         return self.causal and any(position + rows - 1 > tile.position for position, rows in runs)
 
     def mask(self, tl: "TLContext", tile: Queries, *runs: tuple[int, int]) -> TensorHandle | None:
-        """`visible`; None where every query sees every key."""
+        """`visible`; None if every query sees every key."""
         return self.visible(tl, tile, *runs) if self.masks(tile, *runs) else None
 
     def visible(self, tl: "TLContext", tile: Queries, *runs: tuple[int, int]) -> TensorHandle:
@@ -159,7 +159,7 @@ class Tiling:
         return self.load_rows(tl, self.query_address(tl, q_ptr, tile), tile.tokens)
 
     def load_rows(self, tl: "TLContext", address: int, tokens: int) -> TensorHandle:
-        """The queries of a tile of so many tokens, whose first row lies at `address`."""
+        """The queries of a tile of `tokens` tokens, whose first row is at `address`."""
         shape = (self.group, tokens, self.d_head)
         handle = tl.load(address, shape=shape, strides=self._query_strides())
         rows: TensorHandle = tl.reshape(handle, (self.group * tokens, self.d_head))
@@ -178,7 +178,7 @@ class Tiling:
         return self.d_head, self.h_q * self.d_head, 1
 
     def query_address(self, tl: "TLContext", pointer: int, tile: Queries) -> int:
-        """Where the first row of a tile lies in Q, or in O."""
+        """The address of the first row of a tile in Q, or in O."""
         row = tile.user * self.query_rows() + tile.first
         elements = row * self.h_q * self.d_head + tile.head * self.group * self.d_head
         return pointer + elements * ITEMSIZE[tl.element_type(pointer)]
@@ -188,18 +188,18 @@ class Tiling:
         return self.load_key_rows(tl, self.key_address(tl, pointer, user, block), block.rows)
 
     def key_address(self, tl: "TLContext", pointer: int, user: int, block: Keys) -> int:
-        """Where the first row of a block of this rank's K or V lies."""
+        """The address of the first row of a block of this rank's K or V."""
         row = user * self.stored_rows + block.first
         elements = (row * self.h_kv + block.head) * self.d_head
         return pointer + elements * ITEMSIZE[tl.element_type(pointer)]
 
     def load_key_rows(self, tl: "TLContext", address: int, rows: int) -> TensorHandle:
-        """Rows of one head of K or V as they lie in a tensor."""
+        """Rows of one head of K or V in a tensor."""
         return load_head_rows(tl, address, (rows, self.d_head), self.key_strides)
 
     @property
     def key_strides(self) -> tuple[int, int]:
-        """Of the rows of one head of K or V in a tensor."""
+        """Strides of the rows of one head of K or V in a tensor."""
         return self.h_kv * self.d_head, 1
 
     def key_shape(self, block: Keys) -> tuple[int, int]:
@@ -208,13 +208,15 @@ class Tiling:
 
 
 def load_head_rows(tl: "TLContext", address: int, shape: tuple[int, int], strides: tuple[int, int]) -> TensorHandle:
-    """Rows of one head of K or V that lie in a tensor."""
+    """Rows of one head of K or V in a tensor."""
     handle: TensorHandle = tl.load(address, shape=shape, strides=strides)
     return handle
 
 
 def _cuts(segment: Segment, most: int) -> list[Segment]:
-    """A run in pieces of at most `most` rows, as even as can be: a last piece of a few rows would fill no array."""
+    """A run in pieces of at most `most` rows, as equal as possible: a last piece of a few rows would not fill the
+    array.
+    """
     size = -(-segment.rows // -(-segment.rows // most))
     starts = range(0, segment.rows, size)
     return [Segment(segment.first + i, segment.position + i, min(size, segment.rows - i)) for i in starts]
@@ -227,12 +229,12 @@ def by_head(tiles: Sequence[Queries]) -> list[tuple[int, list[int]]]:
 
 
 def have_one_head(tiles: Sequence[Queries]) -> bool:
-    """Whether all tiles, at least one, are of the same head."""
+    """Whether there are tiles, and all are of the same head."""
     return len({tile.head for tile in tiles}) == 1
 
 
 def without_position(tiles: Sequence[Queries]) -> tuple[Queries, ...]:
-    """The tiles but for what says where they lie in memory: what decides which commands fold them."""
+    """The tiles without their positions in memory: what decides which commands process them."""
     return tuple(tile._replace(user=0, head=0, first=0) for tile in tiles)
 
 
@@ -252,7 +254,7 @@ def make_tiling(
     zigzag: bool = False,
     every_pe: bool = False,
 ) -> Tiling | None:
-    """The tiling for the PE that calls; None on PEs that only hold replicas and have nothing to do, unless `every_pe`.
+    """The tiling for the calling PE; None on PEs that only hold replicas and have nothing to do, unless `every_pe`.
 
     `shapes` is (S_q, S_kv_per_rank, h_q, h_kv, d_head, n_ranks) as every attention kernel takes them.
     """

@@ -1,4 +1,4 @@
-"""Waves in lockstep: what every rank holds moves one hop a step, and is passed on only when all of it has arrived."""
+"""Waves in lockstep: what every rank holds moves one hop per step, and is passed on only when all of it has arrived."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -8,14 +8,14 @@ from kernbench.common.pe_commands import TensorHandle
 if TYPE_CHECKING:
     from kernbench.triton_emu.tl_context import TLContext
 
-# handles that travel together: K and V of a block, or (m, l) and o of a partial
+# handles that are sent together: K and V of a block, or (m, l) and o of a partial
 Pair = tuple[TensorHandle, ...]
 # their shapes and element types, one after the other
 PairShapes = tuple[Any, ...]
 
 
 class Goods(Protocol):
-    """What travels: each rank owns `count` pairs; they are got to be sent, and put when they arrive."""
+    """What is exchanged: each rank owns `count` pairs, read by `get` to be sent, and stored by `put` on arrival."""
 
     def count(self, owner: int) -> int:
         """Pairs that `owner` started with."""
@@ -31,10 +31,10 @@ class Goods(Protocol):
 
 
 def exchange(tl: "TLContext", goods: Goods, hop: Hop) -> list[int]:
-    """One step: the goods of whole ranks move a hop, pair by pair; whose have arrived.
+    """One step: whole chunks move a hop, pair by pair; returns the owners of those that arrived.
 
     Each pair is sent both ways before any is received, so a queue must hold two messages; with depth 1 two neighbours
-    that both send wait for each other for ever.
+    that both send deadlock.
     """
     sends, receives = _present(goods, hop.sends), _present(goods, hop.receives)
     whole = all(route.parts == BOTH for route, _, _ in receives)
@@ -57,12 +57,12 @@ def exchange(tl: "TLContext", goods: Goods, hop: Hop) -> list[int]:
 
 
 def _present(goods: Goods, routes: list[Route]) -> list[tuple[Route, int, int]]:
-    """The routes on which somebody's goods travel, with whose and how many pairs."""
+    """The routes with a chunk, with its owner and number of pairs."""
     return [(route, route.owner, goods.count(route.owner)) for route in routes if route.owner is not None]
 
 
 def _take(tl: "TLContext", goods: Goods, routes: list[tuple[Route, int]], number: int) -> None:
-    """Receive pairs of which only some handles travel, or which come in two halves from two sides."""
+    """Receive pairs of which only some handles are sent, or whose halves come from two sides."""
     arrived: dict[int, dict[int, TensorHandle]] = {}
     for route, owner in routes:
         shapes = goods.shapes(owner, number)
