@@ -1,4 +1,4 @@
-"""What a bench is: parameters, inputs, golden and launch in one file; how benches are found and run."""
+"""Benches: parameters, inputs, golden and launch in one file; finding and running them."""
 
 from kernbench.bench.definition.bench import Bench, Expected, Repeats, Size, Variant
 from kernbench.bench.definition.inputs import ShapesOnly, normal

@@ -1,7 +1,7 @@
-"""A Ray cluster (the extra `ray`): tasks for its nodes, a bounded number at once; one that is lost is tried again.
+"""A Ray cluster (the extra `ray`): runs tasks on its nodes, a bounded number at once; lost ones are retried.
 
-The nodes have kernbench installed, of the same sources as here. A task is lost when its node or Ray's process there is
-gone; it is given to another node, a bounded number of times. What a task itself raises is its outcome.
+kernbench is installed on the nodes, with the same sources as here. A task is lost when its node or Ray's process there
+ends; it is retried on another node, a bounded number of times. An exception of the task itself is its outcome.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _PATIENCE_S = 5
 # seconds to wait for a task, and for several of very many
 _BEAT, _SHORT_BEAT = 1.0, 0.1
 _LOOKED_AT = 64
-# what Ray says where it was not let in
+# Ray's messages when authentication fails
 _REFUSED = ("authentication", "unauthenticated", "authtoken", "auth token", "unauthorized")
 _TOKEN = (
     "set RAY_AUTH_MODE=token, and the cluster's token in RAY_AUTH_TOKEN or in the file that RAY_AUTH_TOKEN_PATH names "
@@ -43,7 +43,7 @@ class LostError(Exception):
 
 
 class OtherNodeError(Exception):
-    """A node that is not what the command needs: other sources, other files."""
+    """A node that differs from what the command needs: other sources, other files."""
 
 
 class _Remote(Protocol):
@@ -52,7 +52,7 @@ class _Remote(Protocol):
 
 
 class _Ray(Protocol):
-    """What is used of Ray."""
+    """The part of Ray's interface that is used."""
 
     def init(self, *, address: str, log_to_driver: bool, logging_level: str, **options: object) -> object:
         """Connect."""
@@ -61,10 +61,10 @@ class _Ray(Protocol):
         """Disconnect."""
 
     def cluster_resources(self) -> Mapping[str, float]:
-        """What all nodes have together."""
+        """The resources of all nodes together."""
 
     def remote(self, *, max_retries: int) -> Callable[[Callable[..., object]], _Remote]:
-        """What makes a function a task."""
+        """Return a decorator that makes a function a task."""
 
     def wait(
         self, references: Sequence[object], *, num_returns: int, timeout: float
@@ -72,15 +72,15 @@ class _Ray(Protocol):
         """Those that are done, and the others."""
 
     def get(self, reference: object) -> object:
-        """What a task returned; raises what it raised."""
+        """The result of a task; raises its exception."""
 
     def cancel(self, reference: object, *, force: bool) -> None:
-        """End a task."""
+        """Cancel a task."""
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[Work, Result]):
-    """What became of some work: a result, or the error that it raised; `seconds` is how long its last try took."""
+    """The outcome of some work: a result, or the exception it raised; `seconds` is how long its last try took."""
 
     work: Work
     seconds: float
@@ -90,7 +90,7 @@ class Outcome(Generic[Work, Result]):
 
 @dataclass
 class _Task(Generic[Work]):
-    """Work under way: how often it was tried, which CPU of the cluster it counts for, and since when."""
+    """Work in progress: how often it was tried, which CPU of the cluster it counts for, and since when."""
 
     work: Work
     number: int
@@ -118,7 +118,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # it prints what it has held back
+        # it prints buffered messages
         with contextlib.redirect_stdout(sys.stderr):
             self._ray.shutdown()
         self._printing.close()
@@ -134,11 +134,11 @@ class Cluster:
         take: Callable[[int], Work | None],
         arguments: Callable[[Work], tuple[object, ...]],
     ) -> Generator[Outcome[Work, Result] | None, None, None]:
-        """`function(*arguments(work))` on some node for all work, in the order in which it is done; None about once a
-        second while nothing is. No more tasks are under way than the cluster has CPUs: `take` is given the number of a
-        free one. On leaving, what is under way is ended.
+        """`function(*arguments(work))` on some node for all work, in order of completion; None about once a
+        second while nothing completes. At most one task per CPU of the cluster runs at once: `take` is called with the
+        number of a free one. On leaving, running tasks are cancelled.
         """
-        # what is lost is tried again here, where it can be counted
+        # lost tasks are retried here, where retries are counted
         run = self._ray.remote(max_retries=0)(on_node)
         tasks: dict[object, _Task[Work]] = {}
         free, again = list(range(self.workers)), list[_Task[Work]]()
@@ -164,19 +164,19 @@ class Cluster:
                 self._ray.cancel(reference, force=True)
 
     def _done(self, tasks: list[object]) -> list[object]:
-        """Some that are done, none after a while. A look costs time for every task under way, so that of many more than
-        one is waited for, if not for long.
+        """Some completed tasks, none after a while. Each call costs time for every running task, so with many tasks
+        more than one is waited for, up to a short time.
         """
         some = 1 + len(tasks) // _LOOKED_AT
         return self._ray.wait(tasks, num_returns=some, timeout=_BEAT if some == 1 else _SHORT_BEAT)[0]
 
     def _outcome(self, reference: object, task: _Task[Work]) -> Outcome[Work, Result] | None:
-        """What a task gave; None where it was lost and is to be tried again."""
+        """The outcome of a task; None if it was lost and is to be retried."""
         seconds = time.monotonic() - task.since
         try:
             return Outcome(task.work, seconds, cast(Result, self._ray.get(reference)))
         except Exception as error:
-            # Ray wraps what a task raised
+            # Ray wraps the task's exception
             cause: Exception = getattr(error, "cause", None) or error
             if isinstance(cause, ImportError):
                 raise BenchError(f"--ray {self._address}: kernbench cannot be loaded on its nodes ({cause})") from None
@@ -195,7 +195,7 @@ def _next(take: Callable[[int], Work | None], number: int) -> _Task[Work] | None
 
 
 def on_node(theirs: str, function: Callable[..., Result], *arguments: object) -> Result:
-    """What a task does on its node: the function, if kernbench is the same there."""
+    """The task on its node: calls the function if kernbench is the same there."""
     if theirs != sources():
         raise OtherNodeError(
             f"kernbench on the node {socket.gethostname()} ({Path(kernbench.__file__).parent}, version "
@@ -207,7 +207,7 @@ def on_node(theirs: str, function: Callable[..., Result], *arguments: object) ->
 
 @cache
 def sources() -> str:
-    """A name for kernbench's sources as they are here."""
+    """A digest of kernbench's sources on this machine."""
     package = Path(kernbench.__file__).parent
     digest = sha256()
     for file in sorted(package.rglob("*.py")):
@@ -222,8 +222,8 @@ def refuse_jobs(jobs: int) -> None:
 
 
 class _ByThread:
-    """Standard output for the thread that made it; others, in which Ray says what became of nodes, have standard
-    error: it is no result.
+    """Standard output for the thread that made it; other threads, in which Ray reports on nodes, get standard error:
+    their output is not a result.
     """
 
     def __init__(self) -> None:
@@ -235,8 +235,8 @@ class _ByThread:
 
 @contextlib.contextmanager
 def _overheard() -> Iterator[Callable[[], str]]:
-    """While entered, standard error goes to a file; gives what reads it. Ray's own exception does not say that a token
-    was refused: only lines that its library prints do, every second.
+    """Redirects standard error to a file; yields a function that reads it. Ray's own exception does not say that a
+    token was refused: only lines that its library prints every second do.
     """
     try:
         sys.stderr.flush()
@@ -278,7 +278,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _knock(address: str) -> None:
-    """Whether anyone listens at host:port; Ray itself would wait for minutes. Names without a port are Ray's."""
+    """Check that host:port accepts connections; Ray itself would wait for minutes. Names without a port are Ray's."""
     host, colon, port = address.rpartition("://")[2].rpartition(":")
     if colon:
         socket.create_connection((host, int(port)), timeout=_PATIENCE_S).close()

@@ -1,1 +1,1 @@
-"""Checking all benches of a folder, each file in a process of its own."""
+"""Checks all benches of a folder, each file in a process of its own."""

@@ -1,7 +1,7 @@
-"""All benches among files, each file in a process of its own: what a check before a merge needs.
+"""Checks all benches among files, each file in a process of its own, as before a merge.
 
-A file that ends its process, crashes it, never ends or eats all memory is a case that failed, with its reason; panels
-of it that were still to come are run in another process, and other files are not affected (docs/adr/0019).
+A file that ends its process, crashes it, never ends or exhausts memory is a failed case, with its reason; its
+remaining panels are run in another process, and other files are not affected (docs/adr/0019).
 """
 
 import os
@@ -24,7 +24,7 @@ from kernbench.result.reading import Data, Reader
 from kernbench.safety.children import Child, Children, Ended, start_method
 
 PANEL_SECONDS = 600.0
-# more at once gain little, and each takes memory
+# more processes gain little, and each takes memory
 _MOST_JOBS = 8
 _LEAST_MEMORY = 2 << 30
 _OUTPUT_LINES = 12
@@ -33,10 +33,10 @@ _LINE = 160
 
 @dataclass(frozen=True)
 class Conditions:
-    """How files are checked: options of `run_bench`, how many at once, and the limits of each.
+    """How files are checked: options of `run_bench`, the number of processes, and the limits of each.
 
-    `seconds` is what one panel may take (an import: at most `IMPORT_SECONDS` of it), `memory` the bytes a process may
-    have; None: a share of what the machine has. With `timelines` the runs keep theirs. `strict`: what is formal counts.
+    `seconds` limits one panel (an import at most to `IMPORT_SECONDS`), `memory` the bytes of a process;
+    None: a share of the machine's. With `timelines` the runs keep theirs. With `strict` formal findings count.
     """
 
     seed: int = 0
@@ -55,16 +55,16 @@ class Conditions:
 
 
 def check_files(files: Sequence[Path], how: Conditions | None = None) -> Generator[Case, None, None]:
-    """Each panel of each bench among files, in their order; a bench that cannot be loaded is a case that failed.
+    """Each panel of each bench among files, in order; a bench that cannot be loaded is a failed case.
 
-    Files that do not make a bench when they are imported are left alone; a single file is taken at its word. The runs
+    In a folder, files that make no bench are skipped; a single file is always loaded. The runs
     have everything but their outputs' values and their recording.
     """
     yield from check_works(works_of(files), how or Conditions())
 
 
 def works_of(files: Sequence[Path]) -> "list[Work]":
-    """What is to be done for those files that are not left alone."""
+    """The work for each file that is not skipped."""
     return [work for file in files if (work := _work_of(file, alone=len(files) == 1)) is not None]
 
 
@@ -75,13 +75,13 @@ def check_works(works: "Sequence[Work]", how: Conditions) -> Generator[Case, Non
 
 
 def default_jobs() -> int:
-    """As many as there are processors for this process, within reason."""
+    """As many as there are processors for this process, up to a maximum."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(processors, _MOST_JOBS)
 
 
 def default_memory(jobs: int) -> int | None:
-    """Bytes for each of so many processes: most of what the machine, or the container, has; None if that is unknown."""
+    """Bytes for each of `jobs` processes: most of what the machine, or the container, has; None if that is unknown."""
     try:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
@@ -93,7 +93,7 @@ def default_memory(jobs: int) -> int | None:
 
 @dataclass(eq=False)
 class Work:
-    """One file on its way: its cases until now, and the panels that are still to run (None: nobody knows yet).
+    """One file in progress: its cases so far, and the panels still to run (None: not known yet).
 
     `claimed`: it is known to make a bench.
     """
@@ -107,12 +107,12 @@ class Work:
     done: bool = False
 
     def fail(self, panel: str, seconds: float, error: str, output: str = "") -> None:
-        """A case that failed without a run."""
+        """Add a failed case without a run."""
         self.cases.append(Case(self.file, panel, seconds, error=error, output=output))
 
 
 def _work_of(file: Path, alone: bool) -> Work | None:
-    """What is to be done for a file; None for one that is left alone."""
+    """The work for a file; None for one that is skipped."""
     try:
         makes = alone or makes_bench(file)
     except KernbenchError as error:
@@ -123,7 +123,7 @@ def _work_of(file: Path, alone: bool) -> Work | None:
 
 
 class _Check:
-    """Works through files with some processes at once; cases come out in the order of the files."""
+    """Works through files with several processes at once; cases come out in the order of the files."""
 
     def __init__(self, works: Sequence[Work], how: Conditions, children: Children):
         self._works, self._how, self._children = works, how, children
@@ -147,7 +147,7 @@ class _Check:
                     break
                 self._take(*next(events))
         for _ in events:
-            # what processes do at their exit
+            # output of processes at their exit
             continue
 
     def _fill(self) -> None:
@@ -198,14 +198,14 @@ class _Check:
         work.done = not work.panels
 
     def _ended(self, work: Work, child: Child, ended: Ended) -> None:
-        """A process is gone: what it left undone has failed, or is done by another."""
+        """A process has ended: its unfinished work has failed, or is done by another."""
         if work.done:
             return
         panel = work.current or (work.panels[0] if work.panels else "load")
         error = _death(work, ended, self._how.seconds)
         work.fail(panel, time.perf_counter() - work.began, error, _last_lines(child))
         work.panels = [one for one in work.panels or [] if one != panel]
-        # one that could not be loaded again would not be the next time either
+        # a file that could not be loaded again would not be the next time either
         work.done = not work.panels or not work.current
         work.current = ""
         if not work.done:
@@ -216,7 +216,7 @@ _TARGET = "kernbench.bench.checking.worker:check_file"
 
 
 def _death(work: Work, ended: Ended, seconds: float) -> str:
-    """Why there is no verdict: what, where, and what next."""
+    """The error of a case without a verdict: what happened, where, and what to do next."""
     doing = f"running {work.current}" if work.current else "importing it"
     if ended.over == "time":
         limit = seconds if work.current else min(seconds, IMPORT_SECONDS)

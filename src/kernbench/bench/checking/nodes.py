@@ -1,8 +1,8 @@
-"""Benches of a folder on the nodes of a Ray cluster: each file is a task, and is checked there as it would be here.
+"""Checks benches of a folder on the nodes of a Ray cluster: each file is a task, checked as on this machine.
 
-A task hands its file to a *keeper*, a process beside Ray's: one without threads, which has compiled loops loaded and
-runs each file in a copy of itself with the limits of the check (docs/adr/0067). The folder lies on every node at the
-same path; a node where a file is missing, or reads otherwise, is an error of the command and not a verdict on the file.
+A task passes its file to a *keeper*, a process beside Ray's without threads, which has compiled loops loaded and
+runs each file in a fork of itself with the limits of the check (docs/adr/0067). The folder must be on every node at the
+same path; a node where a file is missing, or differs, is an error of the command and not a verdict on the file.
 """
 
 import os
@@ -29,9 +29,9 @@ _KEEP = "from kernbench.bench.checking.nodes import keep; keep({socket}, {parent
 
 @dataclass(frozen=True)
 class Sent:
-    """What a node gets of a file: where it lies, seen from which folder, what it reads, and how it is checked.
+    """A file as it is sent to a node: its path, its working folder, the digest of its text, and how it is checked.
 
-    `most` is the number of files that the whole check has: no more can be at work on a node at once.
+    `most` is the number of files of the whole check: an upper bound of the files on one node at once.
     """
 
     folder: str
@@ -43,10 +43,10 @@ class Sent:
 
 
 def check_files_on(cluster: Cluster, files: Sequence[Path], how: Conditions) -> Generator[Case, None, None]:
-    """As `check_files` gives them, the cases of files that are checked on a cluster's nodes."""
+    """As `check_files`, with the files checked on a cluster's nodes."""
     works = works_of(files)
     waiting = iter([work for work in works if not work.done])
-    # the clock of a test is no node's
+    # a test's clock cannot be sent to nodes
     plain = replace(how, jobs=1, clock=Conditions.clock)
 
     def sent(work: Work) -> tuple[Sent]:
@@ -82,7 +82,7 @@ _Answer = list[Data] | str
 
 
 def check_on_node(sent: Sent) -> list[Data]:
-    """What a task does: its file's cases as plain data, from the keeper of this process."""
+    """The task: its file's cases as plain data, from the keeper of this process."""
     global _keeper
     if _keeper is None or _keeper[0].poll() is not None:
         _keeper = _started()
@@ -107,7 +107,7 @@ def _started() -> "tuple[subprocess.Popen[bytes], Connection[Sent, _Answer]]":
 
 
 def keep(socket_number: int, parent: int) -> None:
-    """Check the files that come through a socket, one after the other, until its other end is gone."""
+    """Check the files that arrive at a socket, one after the other, until its other end is closed."""
     end_with(parent)
     connection: Connection[_Answer, Sent] = Connection(socket_number)
     while True:
@@ -119,7 +119,7 @@ def keep(socket_number: int, parent: int) -> None:
 
 
 def _answer(sent: Sent) -> _Answer:
-    """The cases of a file; a sentence where this node does not have it."""
+    """The cases of a file; an error message if this node does not have it."""
     where = f"on the node {socket.gethostname()}"
     try:
         os.chdir(sent.folder)

@@ -1,6 +1,6 @@
-"""Getting ready for benches of a target: what their first run loads or compiles is there before they are run.
+"""Warms up a process for benches of a target: loads or compiles in advance what their first run needs.
 
-A copy of a process that is ready runs a small bench in tens of milliseconds instead of a second or two.
+A fork of a warm process runs a small bench in tens of milliseconds instead of a second or two.
 """
 
 import re
@@ -15,7 +15,7 @@ from kernbench.bench.running.runner import run_bench
 
 
 def targets_named(files: Iterable[Path]) -> list[str]:
-    """Targets that files import by name, as far as their text shows."""
+    """Targets that files import by name, judging by their text."""
     texts = [text for file in files if (text := _read(file)) is not None]
     return [target for target in targets() if any(_names(target).search(text) for text in texts)]
 

@@ -1,7 +1,7 @@
-"""What happens in the process that runs one bench file: it is loaded, its panels are run, and each case is sent.
+"""The process that runs one bench file: loads it, runs its panels, and sends each case.
 
-Messages, in this order: `loaded` (the panels), then for each panel `begin` and `case`; or `refused` where the file
-could not be loaded, or `no_bench` where nobody claimed that it is a bench. What goes wrong is a case that says so; the
+Messages, in this order: `loaded` (the panels), then for each panel `begin` and `case`; or `refused` if the file
+could not be loaded, or `no_bench` if it makes no bench and none was claimed. Errors are sent as failed cases; the
 process itself may end at any time.
 """
 
@@ -27,7 +27,7 @@ def check_file(given: Fields, send: Send) -> None:
     """Run the panels of a file, or those that `given` names; messages as above.
 
     `given`: `file`, `claimed` (whether the file is known to make a bench), `seed`, `schedule`, `baseline` (rows),
-    `panels` (None for all), `timeline` (whether the runs keep theirs) and `strict` (whether what is formal counts).
+    `panels` (None for all), `timeline` (whether the runs keep theirs) and `strict` (whether formal findings count).
     """
     file = Path(given["file"])
     try:
@@ -58,7 +58,7 @@ def _case(file: Path, bench: Bench, panel: str | None, given: Fields) -> dict[st
 
 
 def _text(file: Path, error: BaseException) -> str:
-    """What an error says; those that are not kernbench's, with the file's line."""
+    """The text of an error; for errors that are not kernbench's, with the file's line."""
     if isinstance(error, KernbenchError):
         return str(error)
     if isinstance(error, Exception) and (why := blamed(error, [file.resolve()])) is not None:

@@ -1,1 +1,1 @@
-"""What a bench is: its functions, parameters, inputs and machine."""
+"""The definition of a bench: its functions, parameters, inputs and machine."""

@@ -1,4 +1,4 @@
-"""A bench: everything a run needs, as five functions around a set of parameters."""
+"""The class of benches: all that a run needs, as functions of a set of parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from kernbench.common.errors import BenchError
 from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
-# functions that a bench may do without
+# optional functions of a bench
 _OPTIONAL = ("limits", "variants", "intermediates")
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What one output should be: a golden `Reference` (or plain array) and how to look at the output.
+    """What one output should be: a golden `Reference` (or plain array) and how the output is compared with it.
 
-    `rank_axis` and `ranks` say along which axis of the reference the ranks' parts lie, so that an error can be blamed
-    on a rank and row. The output is reshaped to the reference's shape first. `compute_dtype`, `allowed` and, for a
-    plain array, `reduction`: see `golden.compare`.
+    `rank_axis` and `ranks` give the axis of the reference along which the ranks' parts are arranged, so that an error
+    can be attributed to a rank and row. The output is reshaped to the reference's shape first. For `compute_dtype`,
+    `allowed` and, for a plain array, `reduction` see `golden.compare`.
     """
 
     reference: Any
@@ -32,7 +32,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Variant:
-    """Another way to do the same job: the settings that choose it, and what it does in a sentence."""
+    """Another way to solve the same problem: the settings that choose it, and its idea in a sentence."""
 
     settings: Mapping[str, object]
     idea: str
@@ -48,7 +48,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Repeats:
-    """How often the whole does what a run does once: 80 layers of a model."""
+    """How often the whole job repeats the work of a run, such as 80 layers of a model."""
 
     count: int
     of: str
@@ -63,14 +63,14 @@ class Bench:
     - `golden(p, inputs)`: output name -> `Expected`, Reference or array
     - `host(p, machine)`: the context to launch on; `machine` is p.machine (or the chip p.chip) with any `machine.*`
       (`chip.*`) settings applied
-    - `launch(p, inputs, torch=...)`: hands tensors to the context, launches, gives back the Run
+    - `launch(p, inputs, torch=...)`: passes tensors to the context, launches, returns the Run
     - `panels`: named sets of parameter values; a run without a panel runs all of them
     - `limits(p, machine)`: optional; name -> picoseconds that no schedule can beat
-    - `variants(p)`: optional; name -> `Variant`, other ways to do the same job, to be ranked against each other
-    - `sizes`: optional; name -> `Size`, the panels at other sizes than they have by themselves
-    - `repeats`: optional; how often the whole job does this one
-    - `intermediates(p, inputs)`: optional; name -> what a value that the kernel calls by that name should be: an
-      array, Reference or `Expected`, or a function that gives one for the keys of the kernel's checkpoint
+    - `variants(p)`: optional; name -> `Variant`, other ways to solve the same problem, to be ranked against each other
+    - `sizes`: optional; name -> `Size`, the panels at other sizes than their own
+    - `repeats`: optional; how often the whole job repeats this one
+    - `intermediates(p, inputs)`: optional; name -> the expected value of the kernel's checkpoints of that name: an
+    array, Reference or `Expected`, or a function of the checkpoint's keys that returns one
     """
 
     name: str
@@ -110,5 +110,5 @@ class Bench:
 
 
 def _named(given: object, kind: type) -> bool:
-    """Whether it gives one of a kind for each name."""
+    """Whether it is a mapping from names to objects of this kind."""
     return isinstance(given, Mapping) and all(isinstance(n, str) and isinstance(v, kind) for n, v in given.items())

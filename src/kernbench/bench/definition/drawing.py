@@ -1,10 +1,10 @@
-"""Normal numbers of one generator, drawn by several threads: the same as if it had drawn them one after the other.
+"""Draws normal numbers of one generator with several threads: the same numbers as drawn sequentially.
 
-How many words of the generator a number takes depends on the words, so nobody knows which number begins at a given
-word. But what is drawn depends only on the word that it begins with. So each thread begins at a word of its choice, as
-if a number began there, and draws on into the next stretch, until a number of both ends at the same word: from there on
-both draw the same. Nearly every word is the beginning of a number, so that this takes a step or two. It is NumPy that
-draws, in every thread; here it is only found out at which word a generator stands.
+How many words of the generator a number takes depends on the words, so the index of the number that begins at a given
+word is unknown. But the number depends only on the word at which it begins. So each thread starts at a word of its
+choice, as if a number began there, and continues into the next stretch, until a number of both ends at the same word:
+from there on both sequences are the same. Nearly every word begins a number, so that this takes a step or two. NumPy
+draws in every thread; this module only determines the word that a generator is at.
 """
 
 from functools import partial
@@ -17,21 +17,21 @@ from kernbench.common.dtypes import Array
 from kernbench.safety.jobs import wanted_jobs
 from kernbench.safety.processes.threads import together
 
-# words of a stretch, numbers that are drawn and rounded in one step, and numbers that two stretches may both have
+# words of a stretch, numbers drawn and rounded at once, and most numbers that two stretches may share
 STRETCH, BLOCK, MOST_COMMON = 1 << 19, 1 << 16, 1 << 10
-# words that a number takes on average, and about the square of how far a number's are off
+# words that a number takes on average, and about its variance
 _WORDS, _SPREAD = 1.0222, 0.04
-# how a PCG64 goes on: its state, times this, plus a number of its own
+# step of a PCG64: its state times this, plus a constant of its own
 _MULTIPLIER, _BITS = 0x2360ED051FC65DA44385DF649FCCF645, 128
 _MASK = (1 << _BITS) - 1
 
 
 class _NotDividedError(Exception):
-    """A generator that is not at the word it should be at, or stretches that do not meet."""
+    """A generator that is not at the expected word, or stretches that do not join."""
 
 
 def fill(found: Array, rng: np.random.Generator) -> None:
-    """Fill a flat array with normal numbers, drawn as float32; the generator goes on behind them."""
+    """Fill a flat array with normal numbers, drawn as float32; the generator continues after them."""
     bits = rng.bit_generator
     if wanted_jobs(None) == 1 or not isinstance(bits, np.random.PCG64):
         _put(rng, found)
@@ -54,7 +54,7 @@ def _put(rng: np.random.Generator, found: Array) -> None:
 
 
 class _Drawing:
-    """A generator like another, so many words on, that knows which word it stands at."""
+    """A generator like another, advanced by some words, that knows its current word."""
 
     def __init__(self, other: np.random.PCG64, at: int):
         self.bits = np.random.PCG64(0)
@@ -66,7 +66,7 @@ class _Drawing:
         self._began, self._at = self.bits.state["state"], at
 
     def at(self) -> int:
-        """The word that it stands at: of the two that the last step made, one may be left."""
+        """The word that it is at: one of the two words of the last step may be left."""
         now = self.bits.state
         steps = _steps(self._began["state"], now["state"]["state"], self._began["inc"])
         return self._at + 2 * steps - bool(now["has_uint32"])
@@ -77,20 +77,20 @@ class _Drawing:
 
 
 class _Filling:
-    """An array that stretches of a generator are drawn for, each put where the one before ends."""
+    """An array filled from stretches of a generator, each appended where the one before ends."""
 
     def __init__(self, found: Array, bits: np.random.PCG64):
         self._found, self._bits = found, bits
         expected = _WORDS * len(found) - 8 * sqrt(_SPREAD * len(found))
         self._stretches = max(0, int(expected // STRETCH))
         self._lock = Lock()
-        # of stretches that are drawn: their numbers, and how many of those the next one begins with, too
+        # drawn stretches: their numbers, and how many of these the next one begins with, too
         self._drawn: dict[int, tuple[Array, int]] = {}
-        # stretches whose offset is known, that of the next one, and how many of its numbers are there already
+        # number of stretches with a known offset, the offset of the next one, and how many of its numbers exist already
         self._known, self._end, self._common = 0, 0, 0
 
     def fill(self) -> np.random.PCG64:
-        """Draw all; gives a generator that stands behind them. The one that there was is as before."""
+        """Draw all; returns a generator positioned after them. The original generator is unchanged."""
         works = (partial(self._draw, number) for number in range(self._stretches))
         together(works, most=wanted_jobs(None))
         last = self._drawing(self._stretches)
@@ -103,7 +103,7 @@ class _Filling:
         return _Drawing(self._bits, number * STRETCH)
 
     def _draw(self, number: int) -> None:
-        """Draw a stretch, and put all where it belongs whose offset is known then."""
+        """Draw a stretch, and store all stretches whose offset is known then."""
         drawing, following = self._drawing(number), self._drawing(number + 1)
         numbers = np.empty(STRETCH + 2 * MOST_COMMON, self._found.dtype)
         count, end, at = 0, (number + 1) * STRETCH, drawing.at()
@@ -125,7 +125,7 @@ class _Filling:
             self._found[offset : offset + len(own)] = own
 
     def _offsets(self, number: int, numbers: Array, common: int) -> list[tuple[int, Array]]:
-        """What has an offset now that a stretch is drawn, with its offset: threads end in any order."""
+        """Stretches whose offset became known by this one, with their offsets: threads finish in any order."""
         offsets = []
         with self._lock:
             self._drawn[number] = numbers, common
@@ -140,12 +140,12 @@ class _Filling:
 
 
 def _surely_before(words: int) -> int:
-    """How many numbers very probably do not take more than so many words."""
+    """How many numbers very probably take no more than this many words."""
     return int((words - 4 * sqrt(_SPREAD * words)) / _WORDS) - 1 if words > 0 else 0
 
 
 def _steps(begin: int, end: int, step: int) -> int:
-    """How many steps a PCG64 takes from one state to another. Of a state, the lowest bits depend only on the lowest
+    """How many steps a PCG64 takes from one state to another. The lowest bits of a state depend only on the lowest
     bits of the state before: bit by bit, steps of 1, 2, 4 and so on make them equal.
     """
     multiplier, found, bit = _MULTIPLIER, 0, 1

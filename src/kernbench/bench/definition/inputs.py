@@ -1,4 +1,4 @@
-"""Drawing inputs: normal numbers from a seeded generator, or only their shape where a run carries no data."""
+"""Drawing inputs: normal numbers from a seeded generator, or only their shape if a run carries no data."""
 
 from math import prod
 from typing import NoReturn
@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, DTypeLike
 from kernbench.bench.definition import drawing
 from kernbench.common.dtypes import DTYPES, Array, dtype_of
 
-# numbers from which on they are drawn in blocks, by several threads if there may be some
+# numbers from which they are drawn in blocks, by several threads if possible
 WORTH = 1 << 20
 
-# a shape as generators take it
+# a shape as NumPy's generators take it
 Size = int | tuple[int, ...] | None
 _NO_VALUES = (
     "this run carries no data (shapes only), and these values of inputs were not drawn: draw whole numbers, lengths "
@@ -21,26 +21,26 @@ _NO_VALUES = (
 
 
 class ShapesOnly:
-    """Stands for the generator in a run without data: what it draws has a shape and a type, and takes no memory.
+    """Replaces the generator in a run without data: its results have a shape and a type, and take no memory.
 
-    It draws real numbers, as a generator of NumPy does. Whole numbers are indices and lengths, which a run without data
+    It draws real numbers like a NumPy generator. Integers are indices and lengths, which a run without data
     needs, too: it draws none.
     """
 
     def standard_normal(self, size: Size = None, dtype: DTypeLike = np.float64) -> Array:
-        """Zeros that stand for standard normal numbers."""
+        """Zeros in place of standard normal numbers."""
         return _without_data(size, dtype)
 
     def random(self, size: Size = None, dtype: DTypeLike = np.float64) -> Array:
-        """Zeros that stand for numbers between 0 and 1."""
+        """Zeros in place of numbers between 0 and 1."""
         return _without_data(size, dtype)
 
     def normal(self, loc: float = 0.0, scale: float = 1.0, size: Size = None) -> Array:
-        """Zeros that stand for normal numbers."""
+        """Zeros in place of normal numbers."""
         return _without_data(size, np.float64)
 
     def uniform(self, low: float = 0.0, high: float = 1.0, size: Size = None) -> Array:
-        """Zeros that stand for numbers of a range."""
+        """Zeros in place of numbers of a range."""
         return _without_data(size, np.float64)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -51,8 +51,8 @@ class ShapesOnly:
 
 
 class _WithoutData(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
-    """Read-only zeros in the memory of one, that stand for real numbers. Arithmetic with them and other types of real
-    numbers give the like; what would decide something (a comparison, a sum, whole numbers) is refused.
+    """Read-only zeros in the memory of one element, in place of real numbers. Arithmetic with them and other real
+    numbers gives the same; operations whose result depends on values (a comparison, a sum, integers) are refused.
     """
 
     def astype(self, dtype: DTypeLike, *args: object, **kwargs: object) -> Array:  # type: ignore[override]
@@ -60,7 +60,7 @@ class _WithoutData(np.ndarray[tuple[int, ...], np.dtype[np.generic]]):
         return np.asarray(_real(self.shape, dtype))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: ArrayLike, **kwargs: object) -> Array:
-        """What the function would give, without data."""
+        """The result of the function, without data."""
         if method != "__call__" or kwargs or ufunc.nout != 1:
             raise TypeError(_NO_VALUES)
         with np.errstate(all="ignore"):

@@ -1,6 +1,6 @@
-"""The machine that a bench's parameters ask for: which parameter names it is each target's own word.
+"""The machine of a bench's parameters; each target has its own name for the parameter.
 
-Settings `machine.KEY` change keys of it, whatever the target; a target's own word (`chip.KEY`) is the same.
+Settings `machine.KEY` change keys of it, whatever the target; the target's own name (`chip.KEY`) is equivalent.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,7 +32,9 @@ def split_settings(settings: Mapping[str, object]) -> tuple[Data, Data]:
 
 
 def machine_changes(bench: str, p: object, changes: Mapping[str, object]) -> dict[str, object]:
-    """Keys of the machine and their values, from settings; refuses those that change what the bench does not have."""
+    """Keys of the machine and their values, from settings; refuses settings of machines that the bench does not
+    have.
+    """
     keys: dict[str, object] = {}
     own = machine_parameter(_names(p))
     for name, value in changes.items():
@@ -48,24 +50,24 @@ def machine_changes(bench: str, p: object, changes: Mapping[str, object]) -> dic
 
 
 def machine_parameter(names: Collection[str]) -> str:
-    """Which of a bench's parameters names its machine; empty where none does."""
+    """The parameter of a bench that names its machine; empty if there is none."""
     word = registry.of_parameters(names).machine
     return word if word in names else ""
 
 
 def machine_target(names: Collection[str]) -> Target:
-    """The target on whose machines a bench with these parameters runs."""
+    """The target of a bench with these parameters."""
     return registry.find(registry.of_parameters(names).name)
 
 
 def machine_name(p: object) -> str:
-    """The name or path by which the parameters choose a machine."""
+    """The name or path of the machine that the parameters choose."""
     own = machine_parameter(_names(p))
     return str(getattr(p, own)) if own else machine_target(()).machines.default
 
 
 def target_of(p: object) -> Target:
-    """The target on whose machines these parameters run."""
+    """The target of these parameters."""
     return machine_target(_names(p))
 
 
@@ -75,5 +77,5 @@ def load_machine(p: object, name: str | None = None) -> Any:
 
 
 def _names(p: object) -> list[str]:
-    """The parameters that name machines which an object has."""
+    """The parameters of an object that name machines."""
     return [word for word in registry.machine_words() if hasattr(p, word)]

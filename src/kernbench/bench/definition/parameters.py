@@ -21,13 +21,13 @@ def param(
     high: float | None = None,
     choices: Sequence[object] | None = None,
 ) -> Any:
-    """A dataclass field that is a parameter; `low` and `high` are included, and hold for each number of a tuple."""
+    """A dataclass field that is a parameter; `low` and `high` are inclusive, and hold for each number of a tuple."""
     return field(default=default, metadata={"help": help, "low": low, "high": high, "choices": choices})
 
 
 @dataclass(frozen=True)
 class Described:
-    """One parameter, as tables show it."""
+    """One parameter, as shown in tables."""
 
     name: str
     kind: str

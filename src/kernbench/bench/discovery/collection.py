@@ -1,4 +1,4 @@
-"""Which files of a folder may hold benches, and what becomes of each of their panels."""
+"""The files of a folder that may hold benches, and the results of their panels."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,14 +7,14 @@ from kernbench.bench.discovery.registry import known
 from kernbench.common.errors import BenchError
 from kernbench.result.run import Run
 
-# how the names of files begin that hold no bench
+# prefixes of files without benches
 LEFT_ALONE = ("_", "test_", "conftest")
 _SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One panel of one file: its run, or why there is none, and the end of what it printed."""
+    """One panel of one file: its run, or why there is none, and the end of its printed output."""
 
     file: Path
     panel: str
@@ -30,7 +30,7 @@ class Case:
 
 
 def python_files(folder: Path) -> list[Path]:
-    """Python files under a folder, but for hidden folders, environments, tests and private files; a file is itself."""
+    """Python files under a folder, except hidden folders, environments, tests and private files; a file is itself."""
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
@@ -45,7 +45,7 @@ def python_files(folder: Path) -> list[Path]:
 
 
 def _bundled(folder: Path) -> str:
-    """How a bench of kernbench's own is run, where its name was given for a folder."""
+    """How to run a bundled bench, if its name was given as a folder."""
     return f"; a bundled bench is run with kernbench run {folder}" if str(folder) in known() else ""
 
 

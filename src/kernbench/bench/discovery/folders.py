@@ -1,4 +1,4 @@
-"""Folders of kernels as benches: made by the target whose kernels they hold."""
+"""Folders of kernels as benches, made by the target of the kernels."""
 
 from importlib import import_module
 from pathlib import Path
@@ -11,29 +11,29 @@ from kernbench.targets import registry
 
 
 class KernelFolders(Protocol):
-    """What the module has that a target is listed with as `folders`."""
+    """The interface of the module `folders` of a target's registration."""
 
-    # the machine that a folder is run on where none is asked for
+    # the machine that a folder is run on by default
     DEFAULT_MACHINE: str
 
     def folder_bench(self, kernels: Path, golden: Path, machine: str) -> Bench:
         """The bench of a folder and a golden file: a panel for each case, all on this machine."""
 
     def platform_machine(self, platform: str) -> str:
-        """The machine that a platform's name stands for; a BenchError where this target has no such platform."""
+        """The machine of a platform's name; a BenchError if this target has no such platform."""
 
 
 def folder_bench(kernels: Path, golden: Path, chip: str = "") -> Bench:
-    """The bench of a folder of kernels and a golden file, on the target whose machine `chip` is."""
+    """The bench of a folder of kernels and a golden file, on the target that owns the machine `chip`."""
     rows = _listed()
-    # asking for machines imports a target, which one that is alone is spared
+    # looking for machines imports targets, which is not needed for a single one
     owning = [row for row in rows if len(rows) > 1 and chip and registry.find(row.name).machines.owns(chip)]
     folders = _folders((owning or rows)[0])
     return folders.folder_bench(kernels, golden, chip or folders.DEFAULT_MACHINE)
 
 
 def platform_chip(platform: str) -> str:
-    """The chip that a platform's name stands for."""
+    """The chip of a platform's name."""
     refused: list[BenchError] = []
     for row in _listed():
         try:
@@ -44,13 +44,13 @@ def platform_chip(platform: str) -> str:
 
 
 def default_cases(bench: Bench) -> list[str]:
-    """The cases that run unless others are asked for."""
+    """The cases that run by default."""
     golden = getattr(getattr(bench.inputs, "__self__", None), "golden_file", None)
     return list(golden.default) if isinstance(golden, GoldenFile) else list(bench.panels)
 
 
 def _listed() -> list[registry.Listed]:
-    """The targets that take folders of kernels; they have machines."""
+    """The targets that support folders of kernels; they have machines."""
     return [row for row in registry.listed() if row.folders and row.machine]
 
 

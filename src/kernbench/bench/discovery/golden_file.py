@@ -1,4 +1,4 @@
-"""A golden file: cases, inputs, reference and tolerance of an operation, apart from any kernel.
+"""A golden file: cases, inputs, reference and tolerance of an operation, independent of any kernel.
 
 ALL_CASES = {"short": {"context": 33}, "long": {"context": 128}}     # or PARAMS_LIST, or neither: one case
 DEFAULT_CASE = "short"                                               # what runs unless asked; without it all do
@@ -32,7 +32,7 @@ OUTPUT = "out"
 
 @dataclass(frozen=True)
 class GoldenFile:
-    """What a golden file says; `default` are the cases that run unless others are asked for."""
+    """The contents of a golden file; `default` are the cases that run by default."""
 
     path: Path
     generate: Callable[..., object]
@@ -70,7 +70,7 @@ class GoldenFile:
         return value
 
     def outputs(self, inputs: Mapping[str, object]) -> list[str]:
-        """Which inputs are outputs."""
+        """The inputs that are outputs."""
         names = self.named_outputs or tuple(n for n in inputs if n.startswith(OUTPUT))
         for name in names:
             if name not in inputs:
@@ -82,7 +82,7 @@ class GoldenFile:
         return list(names)
 
     def expected(self, case: str, inputs: Mapping[str, object]) -> Data:
-        """What each output should be."""
+        """The expected value of each output."""
         tensors = copy.deepcopy(dict(inputs))
         given = self._call(self.compute, tensors, dict(self.cases[case]))
         if given is not None and not isinstance(given, Mapping):
@@ -152,7 +152,7 @@ def _names(path: Path, module: ModuleType, name: str) -> tuple[str, ...]:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Whatever draws from the usual global generators draws the same; they are as before afterwards."""
+    """Seed the usual global generators; they are restored afterwards."""
     states = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed)

@@ -1,4 +1,4 @@
-"""Python files of a person's own folders, loaded so that they find each other and leave nothing behind."""
+"""Imports Python files of user folders, so that they can import each other and leave no trace."""
 
 import importlib.util
 import linecache
@@ -13,16 +13,18 @@ from types import ModuleType
 from kernbench.common.errors import BenchError, said
 from kernbench.safety.alarm import TooLateError, within
 
-# how the names of modules begin that are loaded from a file
+# prefix of the names of modules loaded from files
 OURS = "kernbench_user_"
-# a file that takes longer to import has an endless loop, or does its work in the wrong place
+# longer imports have an endless loop, or do their work at import
 IMPORT_SECONDS = 120.0
 
 
 @contextmanager
 def importable(*folders: Path) -> Iterator[None]:
-    """Inside, files of these folders can import each other; afterwards the names they took are free again."""
-    # thousands of names: to compare two lists of the same texts takes a third of what two sets take
+    """Inside this context, files of these folders can import each other; afterwards their module names are free
+    again.
+    """
+    # thousands of names: comparing two equal lists takes a third of the time of two sets
     before, searched, ways = list(sys.modules), sys.path, list(sys.path)
     paths = [str(folder) for folder in folders]
     sys.path[:0] = paths
@@ -37,8 +39,8 @@ def importable(*folders: Path) -> Iterator[None]:
 
 
 def _search_again(searched: list[str], before: list[str], added: list[str]) -> None:
-    """Imports look no longer where only the file's own are; what the file itself has added stays, and where it has
-    taken something away, so that we would not find our own, that comes back.
+    """Restore the import path: additions of the file itself stay, and entries that it removed, without which
+    kernbench's own modules would not be found, are added again.
     """
     now = list(sys.path or ())
     for path in added:
@@ -49,7 +51,7 @@ def _search_again(searched: list[str], before: list[str], added: list[str]) -> N
 
 
 def _found_in(folder: Path, name: str) -> bool:
-    """Whether a module is one of a folder's own, and not of what else may be installed below it."""
+    """Whether a module belongs to a folder, and not to packages installed below it."""
     module = sys.modules[name]
     file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), None)
     if file is None or not Path(file).is_relative_to(folder):
@@ -60,7 +62,7 @@ def _found_in(folder: Path, name: str) -> bool:
 
 
 def folders_of(file: Path) -> tuple[Path, ...]:
-    """Where imports of a file are looked for: its folder and, if that is a package, the folder that holds it."""
+    """The folders on the import path of a file: its folder and, if that is a package, the folder around it."""
     holder = file.parent
     while (holder / "__init__.py").is_file() and holder != holder.parent:
         holder = holder.parent
@@ -68,8 +70,8 @@ def folders_of(file: Path) -> tuple[Path, ...]:
 
 
 def _name_of(file: Path) -> str:
-    """A name that no import statement asks for: the file may be imported under its own name as well. As part of its
-    package, where that can be imported, it may use relative imports.
+    """A name that no import statement uses: the file may be imported under its own name as well. If its package can be
+    imported, the name is part of it, so that relative imports work.
     """
     holder = folders_of(file)[-1]
     package = file.parent.relative_to(holder).parts if str(holder) in sys.path else ()
@@ -77,13 +79,13 @@ def _name_of(file: Path) -> str:
 
 
 def load_module(file: Path) -> ModuleType:
-    """The module in a file; what goes wrong in it is reported with its line."""
+    """The module in a file; errors in it are reported with its line."""
     spec = importlib.util.spec_from_file_location(_name_of(file), file)
     if spec is None or spec.loader is None:
         raise BenchError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    # findings show the lines as they are now, also where an earlier version of the file was shown before
+    # findings show the current lines, also if an earlier version of the file was shown before
     linecache.checkcache(str(file))
     try:
         with within(IMPORT_SECONDS):
@@ -97,27 +99,27 @@ def load_module(file: Path) -> ModuleType:
 
 
 def passes_through(error: BaseException) -> bool:
-    """Whether an error that left somebody's code is not about it: a person who interrupts, a test that skips itself,
-    what kernbench steers by, or greenlet where that ends the coroutine that this is.
+    """Whether an error that left user code is not the user's: an interrupt, a test that skips itself, control flow of
+    kernbench, or greenlet ending this coroutine.
     """
     if isinstance(error, (Exception, SystemExit, TooLateError)):
         return False
     rooms = {str(kind.__module__).split(".")[0] for kind in type(error).__mro__}
     if "greenlet" in rooms:
         return sys.modules["greenlet"].getcurrent().parent is not None
-    # a bench skips nothing where no test runs
+    # skips have no effect outside of tests
     is_of_a_test = "_pytest" in rooms and "PYTEST_CURRENT_TEST" in os.environ
     return isinstance(error, KeyboardInterrupt) or "kernbench" in rooms or is_of_a_test
 
 
 def error_text(error: BaseException, file: Path) -> str:
-    """What an error says, and at which line of a file."""
+    """The text of an error, with the line of a file."""
     line, text = error_at(error, file)
     return f"line {line}: {text}" if line else text
 
 
 def error_at(error: BaseException, file: Path) -> tuple[int, str]:
-    """At which line of a file an error was raised, 0 if in none, and what it says."""
+    """The line of a file where an error was raised, 0 if it was elsewhere, and its text."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
     if isinstance(error, SyntaxError) and error.filename == str(file) and error.lineno:
         lines.append(error.lineno)

@@ -1,4 +1,4 @@
-"""A bench to start from: a small, working file for each target."""
+"""Templates of benches: a small, working file for each target."""
 
 import keyword
 import sys
@@ -19,7 +19,7 @@ def targets() -> list[str]:
 
 
 def template(target: str, name: str) -> str:
-    """The text of a bench called `name` for a target."""
+    """The text of a bench named `name` for a target."""
     if target not in targets():
         raise BenchError(unknown("target", target, targets()))
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
@@ -41,17 +41,17 @@ def _is_module(name: str) -> bool:
         return True
     here = Path.cwd()
     spec = PathFinder.find_spec(name, [folder for folder in sys.path if folder and Path(folder) != here])
-    # a mere folder of this name is no module
+    # a plain folder of this name is no module
     return spec is not None and spec.origin is not None
 
 
 def filled_in(target: str, name: str) -> str:
-    """As `template`, for a target that has one and a name that is known to be good."""
+    """As `template`, for a target and a name that were checked."""
     return registry.find(target).template().replace(_PLACEHOLDER, name)
 
 
 def write_new(target: str, name: str, folder: Path) -> Path:
-    """Write the file of a new bench, and its folder where there is none; a file that is there is left alone."""
+    """Write the file of a new bench, and its folder if missing; existing files are not changed."""
     text = template(target, name)
     file = folder / f"{name}.py"
     try:

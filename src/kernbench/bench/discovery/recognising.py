@@ -1,4 +1,4 @@
-"""Which Python files make a bench when they are imported: read off their text, so that no other file is run."""
+"""Finds the Python files that make a bench when imported, from their text, so that no other file is run."""
 
 import ast
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from pathlib import Path
 
 from kernbench.common.errors import BenchError
 
-# what of kernbench gives a bench when it is called
+# the functions of kernbench that make a bench
 _MAKERS = {"Bench", "folder_bench"}
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 def makes_bench(file: Path) -> bool | None:
-    """Whether importing a file makes a bench: yes, where it calls kernbench's Bench outside of all functions; None, if
-    it calls something else for its variable `bench`. A file with a mistake in its syntax goes by its words.
+    """Whether importing a file makes a bench: yes, if it calls kernbench's Bench outside of all functions; None, if
+    it calls something else for its variable `bench`. A file with a syntax error is searched for these words.
     """
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -33,7 +33,7 @@ def makes_bench(file: Path) -> bool | None:
 
 
 def _imported(tree: ast.Module) -> tuple[set[str], set[str]]:
-    """Names by which a file knows the makers, and those by which it knows the modules that hold them."""
+    """Names of the makers in a file, and names of the modules that have them."""
     makers, modules = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "kernbench":

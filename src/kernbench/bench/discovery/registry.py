@@ -12,7 +12,7 @@ from kernbench.bench.definition.bench import Bench
 from kernbench.bench.discovery.modules import OURS, folders_of, importable, load_module
 from kernbench.common.errors import BenchError, unknown
 
-# so many files of a folder are named
+# most files of a folder that are listed
 MAX_FILES_LISTED = 8
 PACKAGE = "kernbench.benches"
 
@@ -21,7 +21,7 @@ def known() -> list[str]:
     """Names of the bundled benches."""
     package = importlib.import_module(PACKAGE)
     modules = pkgutil.iter_modules(package.__path__)
-    # folders hold the kernels that benches launch
+    # packages hold the kernels that benches launch
     return sorted(m.name for m in modules if not m.ispkg and not m.name.startswith("_"))
 
 
@@ -41,7 +41,7 @@ def find(name_or_path: str) -> Bench:
 
 
 def _folder(path: str | Path) -> str:
-    """What to say of a folder where a bench is wanted."""
+    """The error message for a folder where a bench is wanted."""
     return f"{path} is a folder: name one of its files, or run all with kernbench check {path}"
 
 
@@ -54,14 +54,14 @@ def load_file(path: str | Path) -> Bench:
         raise BenchError(f"no such file: {path}{_beside(file)}")
     with importable(*folders_of(file)):
         module = load_module(file)
-    # what the bench is made of can still be looked up by its module's name
+    # classes of the bench can still be looked up by its module's name
     sys.modules[module.__name__] = module
     return _bench_of(module, str(file))
 
 
 def loaded_anew(bench: Bench) -> Bench:
-    """The same bench from its file, with variables of modules as they were at first; `bench` itself where it is not as
-    its file has made it, and where it is one of kernbench's own.
+    """The same bench from its file, with the initial values of module variables; `bench` itself if it was changed after
+    loading, and if it is one of kernbench's own.
     """
     module = sys.modules.get(str(getattr(bench.launch, "__module__", "")))
     if not bench.file or module is None or not module.__name__.split(".")[-1].startswith(OURS):
@@ -73,14 +73,14 @@ def loaded_anew(bench: Bench) -> Bench:
 
 
 def _beside(file: Path) -> str:
-    """Which Python files lie where one is missing, the likely meant one, or that there is no such folder."""
+    """The Python files beside a missing one, the most similar one, or that there is no such folder."""
     if not file.parent.is_dir():
         return f"; there is no folder {file.parent}"
     names = sorted(p.name for p in file.parent.glob("*.py"))
     close = get_close_matches(file.name, names, n=1)
     if close:
         return f"; did you mean {close[0]}?"
-    # somebody stands one folder too deep, or not deep enough
+    # the file may be one folder up or down
     near = [file.parent.parent / file.name, *sorted(file.parent.glob(f"*/{file.name}"))]
     for other in near:
         if other.is_file():

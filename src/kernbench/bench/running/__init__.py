@@ -1,1 +1,1 @@
-"""Running a bench: launch and verdict, a second order, the first wrong value, stopping on the way."""
+"""Running a bench: launch and verdict, a second order, the first wrong value, stopping inside a kernel."""

@@ -1,4 +1,4 @@
-"""Calling the functions of a bench: what they raise, or give that is of no use, is the bench's own mistake."""
+"""Calls the functions of a bench; their exceptions and invalid results are reported as errors of the bench."""
 
 import inspect
 import traceback
@@ -15,7 +15,7 @@ from kernbench.bench.running.libraries import blamed
 from kernbench.common.errors import BenchError, KernbenchError, said
 
 _PACKAGE = Path(golden.__file__).parent.parent
-# what a function of a bench gives
+# the result of a function of a bench
 Given = TypeVar("Given")
 
 
@@ -28,7 +28,7 @@ def inputs_of(bench: Bench, p: object, rng: object) -> Mapping[str, object]:
 
 
 def limits_of(bench: Bench, p: object, machine: object) -> dict[str, int]:
-    """Picoseconds that no schedule can beat, by name; none where the bench states none."""
+    """Picoseconds that no schedule can beat, by name; empty if the bench has no limits."""
     if bench.limits is None:
         return {}
     limits: object = call(bench, "limits", bench.limits, p, machine)
@@ -42,14 +42,14 @@ def _is_time(limit: object) -> bool:
 
 
 def _folders(bench: Bench) -> tuple[Path, ...]:
-    """Where the bench's functions find what they import when they are called; bundled benches need nothing."""
+    """The import folders of the bench's functions; bundled benches need none."""
     if not bench.file or Path(bench.file).is_relative_to(_PACKAGE):
         return ()
     return folders_of(Path(bench.file))
 
 
 def call(bench: Bench, name: str, function: Callable[..., Given], *args: object, **kwargs: object) -> Given:
-    """Call a function of the bench; what it raises is reported as the bench's own mistake, at its line."""
+    """Call a function of the bench; an exception is reported as an error of the bench, at its line."""
     try:
         with importable(*_folders(bench)):
             return function(*args, **kwargs)
@@ -65,8 +65,8 @@ def call(bench: Bench, name: str, function: Callable[..., Given], *args: object,
 
 
 def _raised_at(bench: Bench, function: object, error: BaseException) -> str:
-    """The innermost line of the bench's file that an error came from, else of anybody's; where the function did not
-    take what it was called with, the line that begins it.
+    """The innermost line of the bench's file in an error's traceback, else of any file; if the function did not
+    accept its arguments, its first line.
     """
     frames = traceback.extract_tb(error.__traceback__)
     others = [f for f in frames if not Path(f.filename).is_relative_to(_PACKAGE)]

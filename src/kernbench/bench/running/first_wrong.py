@@ -1,4 +1,4 @@
-"""Comparing the values that kernels name with the intermediates of the golden: which is the first to leave them?"""
+"""Compares checkpoints of kernels with the intermediates of the golden, to find the first that is wrong."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Intermediates:
         self._known: dict[str, Reference] = {}
 
     def take(self, point: Checkpoint) -> None:
-        """Compare one value; those behind the first wrong one do not matter."""
+        """Compare one value; those after the first wrong one are ignored."""
         if self._wrong is not None:
             return
         if point.name not in self._wanted:
@@ -53,7 +53,7 @@ class Intermediates:
         }
 
     def view(self) -> dict[str, object]:
-        """How often each name was right before the first that was wrong, which that is, and names never met."""
+        """How often each name was right before the first wrong one, that one, and names that never occurred."""
         met = set(self._right) | ({self._wrong["name"]} if self._wrong else set())
         return {
             "right": dict(self._right),
@@ -85,7 +85,7 @@ class Intermediates:
             raise KernelError("misuse", f"checkpoint {point.name!r}: {error}", "", point.where) from None
 
     def _scattered(self, point: Checkpoint, array: Array, expected: Expected) -> Comparison:
-        """Elements that lie anywhere in the golden's array, each held to the tolerance it has there."""
+        """Elements anywhere in the golden's array, each compared with its own tolerance."""
         reference = self._reference(point, expected)
         return golden.compare(
             array.reshape(-1, 1),
@@ -96,7 +96,7 @@ class Intermediates:
         )
 
     def _reference(self, point: Checkpoint, expected: Expected) -> Reference:
-        """The golden's whole array; what is not finite in it says nothing of the size of others."""
+        """The golden's whole array; values that are not finite are left out of the scale of others."""
         if isinstance(expected.reference, Reference):
             return expected.reference
         known = None if callable(self._wanted[point.name]) else self._known.get(point.name)
@@ -107,7 +107,7 @@ class Intermediates:
         return known
 
     def _expected(self, point: Checkpoint) -> Expected:
-        """What the golden says of this part."""
+        """The golden's value of this part."""
         wanted, keys = self._wanted[point.name], dict(point.keys)
         try:
             if callable(wanted):
@@ -133,7 +133,7 @@ def _holding(reference: Reference, values: Array) -> Reference:
 
 
 def _inside(point: Checkpoint, reference: Reference) -> tuple[Array, ...]:
-    """The indices of a checkpoint's elements, which the golden's array must have."""
+    """The indices of a checkpoint's elements, which must exist in the golden's array."""
     indices, shape, count = point.places or (), reference.shape, np.size(point.array)
     if not indices and np.prod(shape) == 1:
         return tuple(np.zeros(count, np.int64) for _ in shape) or ()
@@ -155,7 +155,7 @@ def _described(point: Checkpoint) -> dict[str, object]:
 
 
 def _worst(point: Checkpoint, found: Comparison) -> dict[str, object]:
-    """The element that is furthest off, and who has it."""
+    """The element with the largest error, and its owner."""
     if point.places is None or not found.worst_index:
         return {"element": list(found.worst_index)}
     number = int(found.worst_index[0])

@@ -1,4 +1,4 @@
-"""The golden's verdict on the outputs of a run, worked out while the launch runs where there is a core for it."""
+"""The golden's verdict on the outputs of a run, computed during the launch if there is a free core."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,15 +25,15 @@ from kernbench.safety.processes.threads import together
 from kernbench.safety.processes.workers import can_fork
 from kernbench.targets import registry
 
-# bytes of inputs from which on another process is made for the golden, and elements of an output from which on it is
-# worked out ahead what they are held against
+# bytes of inputs from which the golden runs in another process, and elements of an output from which its limits are
+# computed in advance
 WORTH = 1 << 20
-# bytes of inputs that a thread looks at
+# bytes of inputs that a thread processes
 _PART = 1 << 24
 
 
 class _How(TypedDict):
-    """How an output is looked at."""
+    """How an output is compared."""
 
     compute_dtype: str | None
     rank_axis: int | None
@@ -61,7 +61,7 @@ def judge(
 
 
 def _one_thread() -> AbstractContextManager[object]:
-    """One thread of the matrix library, whatever number of processes there is: sums are in the same order."""
+    """One thread of the matrix library, independent of the number of processes, so that sums have the same order."""
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
@@ -71,7 +71,7 @@ def _one_thread() -> AbstractContextManager[object]:
 
 
 def _wanted(bench: Bench, p: object, inputs: Mapping[str, object]) -> Mapping[str, object]:
-    """What the golden says of each output."""
+    """The golden's expectation of each output."""
     wanted = bench.golden(p, inputs)
     if not isinstance(wanted, Mapping):
         raise BenchError(f"bench {bench.name}: golden must return output name -> Expected; got {type(wanted).__name__}")
@@ -79,10 +79,10 @@ def _wanted(bench: Bench, p: object, inputs: Mapping[str, object]) -> Mapping[st
 
 
 class Ahead:
-    """The golden's answer, which a copy of this process works out while the launch runs, on another core.
+    """The golden's result, which a forked copy of this process computes during the launch, on another core.
 
-    The copy compares outputs, too, once they are sent to it. Whatever goes wrong there, or does more than give an
-    answer, is done again here, and shows here.
+    The copy compares outputs, too, once they are sent to it. If it fails, or has any effect besides its result,
+    the work is repeated here, and any error appears here.
     """
 
     def __init__(self, bench: Bench, p: object, inputs: Mapping[str, object]):
@@ -105,13 +105,13 @@ class Ahead:
                 verdicts = _compare(bench, run, wanted, limits)
             answer = None if outside.changed() else (verdicts, list(wanted), before)
             self._copies.answer(answer)
-        except BaseException:  # the process itself will meet it, too
+        except BaseException:  # raised again in the parent
             self._copies.refuse()
 
     def verdicts(
         self, run: Run, inputs: Mapping[str, object], meanwhile: Callable[[Run], None] | None
     ) -> list[Comparison] | None:
-        """The verdict on each output of the run; None where it has to be worked out here."""
+        """The verdict on each output of the run; None if it has to be computed here."""
         launches = [Run(one.outputs, [], (), one.status) for one in run.launches]
         asked = Run(run.outputs, [], (), run.status, launches=launches)
         found = None
@@ -125,19 +125,19 @@ class Ahead:
             return None
         verdicts, names, before = found[0]
         if before != now:
-            # the launch wrote into them: the golden is asked about what they are now
+            # the launch wrote into them: the golden is called with their current values
             return None
         _take_outputs(run, names)
         return list(verdicts)
 
     def drop(self) -> None:
-        """Nobody wants to know any more."""
+        """The result is not needed any more."""
         self._copies.close()
 
 
 @contextmanager
 def worked_ahead(bench: Bench, p: object, inputs: Mapping[str, object], is_asked: bool) -> Iterator[Ahead | None]:
-    """The golden at work on another core, where there is one, it `is_asked` at all, and the work is worth it."""
+    """Run the golden on another core, if there is one, it `is_asked` at all, and the work is worth it."""
     sizes = [_bytes(value) for value in inputs.values()]
     known = None not in sizes and sum(size or 0 for size in sizes) >= WORTH
     ahead = Ahead(bench, p, inputs) if is_asked and known and wanted_jobs(None) > 1 and can_fork() else None
@@ -149,14 +149,14 @@ def worked_ahead(bench: Bench, p: object, inputs: Mapping[str, object], is_asked
 
 
 def _bytes(value: object) -> int | None:
-    """How many bytes an input has; None where it may change unseen."""
+    """The bytes of an input; None if it may change unnoticed."""
     if isinstance(value, np.ndarray):
         return None if value.dtype.hasobject else value.nbytes
     return 0 if value is None or isinstance(value, (int, float, str, bytes)) else None
 
 
 def _digest(inputs: Mapping[str, object]) -> list[int]:
-    """What inputs hold, to be compared later."""
+    """A digest of the inputs, to be compared later."""
     arrays = [np.ascontiguousarray(value) for value in inputs.values() if isinstance(value, np.ndarray)]
     plain = [array.reshape(-1).view(np.uint8).data for array in arrays]
     parts = [data[start : start + _PART] for data in plain for start in range(0, len(data), _PART)]
@@ -170,13 +170,13 @@ def _digest(inputs: Mapping[str, object]) -> list[int]:
 
 
 def _take_outputs(run: Run, wanted: Collection[str]) -> None:
-    """Outputs of other launches than the last that the golden names are outputs of the run."""
+    """Add outputs of launches before the last one to the run if the golden names them."""
     for launch in run.launches:
         run.outputs |= {n: array for n, array in launch.outputs.items() if n in wanted and n not in run.outputs}
 
 
 def _limits(wanted: Mapping[str, object], inputs: Mapping[str, object]) -> dict[str, Limits]:
-    """What large outputs are held against, worked out before there are any, if they are of the type of all inputs."""
+    """Limits of large outputs, computed in advance, if the outputs have the type of all inputs."""
     types = {value.dtype for value in inputs.values() if isinstance(value, np.ndarray)}
     floats = [one for one in DTYPES.values() if one.kind == "float" and one.numpy in types]
     if len(floats) != 1:
@@ -190,7 +190,7 @@ def _limits(wanted: Mapping[str, object], inputs: Mapping[str, object]) -> dict[
 
 
 def _how(expected: Expected) -> "_How":
-    """How an output is looked at."""
+    """How an output is compared."""
     return {
         "compute_dtype": expected.compute_dtype,
         "rank_axis": expected.rank_axis,

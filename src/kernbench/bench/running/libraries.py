@@ -1,5 +1,5 @@
-"""Whether NumPy is still what kernbench was loaded with: a bench that replaces a function of it breaks whatever runs
-after it, at lines that are not its own.
+"""Detects whether NumPy is still unchanged: a bench that replaces a function of it breaks whatever runs afterwards,
+at lines that are not its own.
 """
 
 import ast
@@ -15,14 +15,14 @@ _SHOWN = 4
 
 
 def replaced_functions() -> list[str]:
-    """Functions and types of NumPy that are not there any more, or are others."""
+    """Functions and types of NumPy that are missing or were replaced."""
     now = vars(np)
     return [name for name, value in _FUNCTIONS.items() if now.get(name) is not value]
 
 
 def blamed(error: Exception, files: Iterable[Path]) -> BenchError | None:
-    """An error for those who replaced functions of NumPy, with the line where one of `files` does; None where nobody
-    did, and the error is our own.
+    """An error for replaced functions of NumPy, with the line where one of `files` does it; None if nothing was
+    replaced, so that the error is kernbench's own.
     """
     names = replaced_functions()
     if not names:
@@ -37,7 +37,7 @@ def blamed(error: Exception, files: Iterable[Path]) -> BenchError | None:
 
 
 def _line(file: Path, names: list[str]) -> int:
-    """The first line of a file that gives an attribute of one of these names a value; 0 if none does."""
+    """The first line of a file that assigns an attribute of one of these names; 0 if there is none."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):

@@ -1,10 +1,10 @@
-"""Other legal orders: the same launch with programs taking turns otherwise must give the same outputs, bit for bit, by
+"""Other legal orders: the same launch with programs scheduled otherwise must give the same outputs, bit for bit, by
 the same commands.
 
-Programs meet only through queues, barriers, tensors and dependences, so that every order computes the same (ADR 0002).
-One that shares Python variables between ranks or blocks escapes all checks of memory and messages, and shows here: in
-what it stores, or in what it does, and so in its time (ADR 0083). A program that may observe order by right (atomics of
-PTX, say) is judged by the golden in both orders instead.
+Programs interact only through queues, barriers, tensors and dependences, so that every order computes the same (ADR
+0002). One that shares Python variables between ranks or blocks escapes all checks of memory and messages, and is
+detected here: by what it stores, or by what it does, and so by its time (ADR 0083). A program that may legally observe
+the order (by atomics of PTX, say) is judged by the golden in both orders instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 CHECK = "order-dependent"
 NEVER, CHEAP, ALWAYS = "never", "cheap", "always"
-# state that is the same seen from either end (how many ranks ran before the middle one) shows in no reversed order.
-# With this seed 3 to 33 programs begin neither one after the other nor with the middle one in the middle
+# state that is symmetric (how many ranks ran before the middle one) does not differ in a reversed order. With this seed
+# 3 to 33 programs begin neither one after the other nor with the middle one in the middle
 THIRD = 4
-# counted work of a launch that takes well under a second to repeat: no clock decides, so that every machine agrees
+# counted work of a launch that takes well under a second to repeat: not measured, so that every machine agrees
 _CHEAP = {"commands": 5_000, "warp_instructions": 200_000, "flops": 1_000_000_000}
 _CHEAP_BYTES = 1 << 26
 _HINT = (
@@ -44,12 +44,12 @@ _HINT_REPEAT = (
 
 
 class NotLoadedAgainError(BenchError):
-    """The file of a bench cannot be imported a second time; no order of programs has a part in that."""
+    """The file of a bench cannot be imported a second time, which has nothing to do with the order of programs."""
 
 
 @dataclass
 class Launched:
-    """One execution of a bench's launch: its Run, its host, and what was launched on it, in order."""
+    """One execution of a bench's launch: its Run, its host, and the kernels launched, in order."""
 
     run: Run
     host: "Host"
@@ -68,7 +68,7 @@ class Launched:
 
 
 def other_schedules(run: Run, wanted: str) -> list[str | int]:
-    """The orders that are run besides the one a run had: another, and where all are wanted and cost little a third."""
+    """The schedules to run besides the run's own: another, and with `always` and little cost a third."""
     first = run.origin.get("schedule", "canonical")
     second: list[str | int] = ["reversed" if first == "canonical" else "canonical"]
     return [*second, THIRD] if wanted == ALWAYS and is_cheap(run) and first != THIRD else second
@@ -81,7 +81,7 @@ def is_cheap(run: Run) -> bool:
 
 
 def kept_inputs(inputs: Mapping[str, object], wanted: str) -> Mapping[str, object] | None:
-    """A copy of the inputs for a second run, since a launch may write into them; None where there will be none."""
+    """A copy of the inputs for a second run, since a launch may write into them; None if there will be none."""
     size = sum(getattr(value, "nbytes", 0) for value in inputs.values())
     if wanted == NEVER or (wanted == CHEAP and size > _CHEAP_BYTES):
         return None
@@ -89,7 +89,7 @@ def kept_inputs(inputs: Mapping[str, object], wanted: str) -> Mapping[str, objec
 
 
 def may_repeat(first: Launched, wanted: str) -> bool:
-    """Whether a second order says something of a run: it is done and safe, has outputs, and they are right, or may be
+    """Whether a second order is meaningful: the run is done and safe, has outputs, and they are right, or may be
     wrong because of the order that was asked for.
     """
     run = first.run
@@ -104,10 +104,10 @@ def compare_orders(
     judge: Callable[[Launched], bool | None],
     wanted: str = CHEAP,
 ) -> None:
-    """Run `again` in other orders until one differs, and add to the first Run what comes of it: a finding, a note, or
+    """Run `again` in other orders until one differs, and add the result to the first Run: a finding, a note, or
     only the check.
 
-    `again(schedule)` executes the launch anew; `judge` says whether the golden accepts an execution.
+    `again(schedule)` executes the launch anew; `judge` is whether the golden accepts an execution.
     """
     before = first.run.origin.get("schedule", "canonical")
     same: list[str | int] = [before]
@@ -128,7 +128,7 @@ def compare_orders(
 def _executed(
     first: Launched, again: Callable[[str | int], Launched], orders: tuple[str | int, str | int]
 ) -> Launched | None:
-    """The launch in the second of two orders; None where it went wrong there, and the first Run says so."""
+    """The launch in the second of two orders; None if it failed, which is added to the first Run."""
     try:
         second = again(orders[1])
     except NotLoadedAgainError as error:
@@ -155,7 +155,7 @@ def _failed_again(
     orders: tuple[str | int, str | int],
 ) -> None:
     """The second run failed: a finding, unless one in the first order fails as well, as a launch that closes or removes
-    something cannot be run twice; then nothing is known of the order, and a note says so.
+    something cannot be run twice; then nothing is known about orders, and a note says so.
     """
     try:
         repeated = again(orders[0]).run
@@ -180,7 +180,7 @@ def _explain(
     difference: "_Difference | _OtherWork",
     orders: tuple[str | int, str | int],
 ) -> None:
-    """Something differs: by right, because of the order, or because no two runs are the same."""
+    """Explain a difference: it is legal, due to the order, or no two runs are the same."""
     run = first.run
     observers = difference.observers(first)
     accepted = run.right is not False, not observers or judge(second) is not False
@@ -210,7 +210,7 @@ _HINT_OBSERVED = "what an atomic or a flag gives back must not decide the result
 
 @dataclass(frozen=True)
 class _Difference:
-    """The first element that differs, in which output of which launch, and how many do."""
+    """The first element that differs, its output and launch, and the number of differing elements."""
 
     launch: int
     name: str
@@ -228,7 +228,7 @@ class _Difference:
         )
 
     def observers(self, first: Launched) -> list[str]:
-        """What in the launches may make outputs differ by right."""
+        """Operations in the launches that may make outputs differ legally."""
         target = of_run(first.run)
         kernels = first.kernels
         return list(dict.fromkeys(name for kernel in kernels for name in target.order_observers(first.host, kernel)))
@@ -243,7 +243,7 @@ class _Difference:
 
 @dataclass(frozen=True)
 class _OtherWork:
-    """Outputs are the same, and a program did something else: in which launch, and where they part."""
+    """Outputs are the same, but a program did other operations: in which launch, and where they diverge."""
 
     launch: int
     parting: Parting
@@ -253,7 +253,7 @@ class _OtherWork:
         return f"{self.parting.text(first, second)}, though the outputs are the same"
 
     def observers(self, first: Launched) -> list[str]:
-        """What in the launch may make its programs do other things by right."""
+        """Operations in the launch that may make its programs behave differently, legally."""
         return list(self.by_right)
 
     def where(self, first: Launched) -> Place | None:

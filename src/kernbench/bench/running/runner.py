@@ -64,17 +64,17 @@ def run_bench(
     """Run `bench` with a panel's values and `settings` over its defaults; `machine.KEY` settings change the machine,
     `chip.KEY` settings the chip.
 
-    `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes what it names. With
-    `timed`, a run that is right and safe gets its time on the machine, and unless `drawn` is False all that is drawn of
-    it; with `sensitivity` it says what changes would save even where that takes long. With `recorded` it is not timed,
-    and can be, for many machines. With `shapes_only` nothing is computed and no golden asked; inputs are drawn from
-    `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values. Findings that the source or `baseline`
-    acknowledges do not count, nor those that are formal, unless `strict`. `stop` ends the run inside a kernel. With
-    `first_wrong` each value that the kernel names is compared with the bench's intermediates, and
-    `views["first_wrong"]` says which was the first to leave them. With `second_order` ("always", or "cheap": where its
-    counted work is small) a run that is safe and not wrong is repeated in another order; a difference is a finding.
-    With `exact`, results have the hardware's own bits where the target has to be asked for them. Of `blocks`, as in
-    "0-3,17", all others are left out of every grid, and no golden is asked.
+    `schedule` and `budget` replace those of the bench's host; a budget that is a mapping changes the given limits. With
+    `timed`, a run that is right and safe is timed on the machine, and unless `drawn` is False its timeline and views
+    are made; `sensitivity` adds what changes would save even if that takes long. With `recorded` it is not timed, but
+    can be timed on many machines later. With `shapes_only` nothing is computed and no golden called; inputs are drawn
+    from `ShapesOnly`. `size` names one of the bench's sizes, over the panel's values. Findings that the source or
+    `baseline` acknowledges do not count, nor formal ones, unless `strict`. `stop` ends the run inside a kernel. With
+    `first_wrong` each checkpoint of the kernel is compared with the bench's intermediates, and `views["first_wrong"]`
+    has the first that is wrong. With `second_order` ("always", or "cheap": if its counted work is small) a run that is
+    safe and not wrong is repeated in another order; a difference is a finding. With `exact`, results have the
+    hardware's own bits if the target has such a mode. With `blocks`, such as "0-3,17", all other blocks are left out of
+    every grid, and no golden is called.
     """
     _check_order(second_order)
     chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
@@ -108,7 +108,7 @@ def _check_order(second_order: str) -> None:
 
 
 def _note_stop(run: Run, stop: Stopper | None) -> bool:
-    """Whether a run was stopped inside a kernel; it says then where."""
+    """Record in a run that it was stopped inside a kernel, and where; whether it was."""
     if stop is None or stop.met is None:
         return False
     run.status, run.views["stopped"] = Status.STOPPED, stop.met.view()
@@ -117,7 +117,7 @@ def _note_stop(run: Run, stop: Stopper | None) -> bool:
 
 @dataclass
 class _Repeat:
-    """Executes the launch of a bench anew, as if nothing had been run before: its file is loaded again."""
+    """Executes the launch of a bench anew, with a clean state: its file is loaded again."""
 
     bench: Bench
     panel: str | None
@@ -135,7 +135,7 @@ class _Repeat:
         acknowledge(first.run, self.baseline)
 
     def launched(self, schedule: str | int) -> Launched:
-        """The launch in the order of a schedule, with the inputs as they were."""
+        """The launch in the order of a schedule, with the original inputs."""
         bench = self.bench = self._loaded()
         p, host, _ = _made(bench, self.panel, self.chosen, self.changes)
         host.schedule, host.budget = schedule, self.budget
@@ -161,7 +161,7 @@ class _Repeat:
 def _made(
     bench: Bench, panel: str | None, chosen: Mapping[str, object], changes: Mapping[str, object]
 ) -> tuple[object, "Host", dict[str, object]]:
-    """The parameters, the context to launch on, and what was changed of its machine."""
+    """The parameters, the context to launch on, and the changes of its machine."""
     try:
         p = parameters.make(bench.parameters, chosen)
         overrides = machine_changes(bench.name, p, changes)
@@ -183,7 +183,7 @@ def _made(
 
 
 def _add_views(run: Run, host: "Host", watch: "_Watch", comparing: Intermediates | None) -> None:
-    """What is to be seen beside the answers: time lost outside of kernels, and the first wrong value."""
+    """Add further views: time spent outside of kernels, and the first wrong value."""
     if watch.outside > host.budget.seconds:
         run.views["outside_seconds"] = round(watch.outside, 3)
     if comparing is not None:
@@ -191,7 +191,7 @@ def _add_views(run: Run, host: "Host", watch: "_Watch", comparing: Intermediates
 
 
 def _is_judged(run: Run, host: "Host") -> bool:
-    """Whether the golden is asked: the launch returned, all of it was run, and it has outputs or should have."""
+    """Whether the golden is called: the launch returned, all of it was run, and it has outputs or should have."""
     if "part" in run.views:
         return False
     return run.status is Status.FINISHED and (bool(run.outputs) or not (host.shapes_only or run.findings))
@@ -210,7 +210,7 @@ def _set_host(
     budget: Budget | Mapping[str, object] | None,
     stop: Stopper | None,
 ) -> None:
-    """Give the host what is asked for in place of its own, and where to stop."""
+    """Set the host's options and stopper to those of the call."""
     if schedule is not None:
         host.schedule = schedule
     _set_budget(bench, p, host, budget)
@@ -218,7 +218,7 @@ def _set_host(
 
 
 def _set_target(p: object, host: "Host", timed: bool, exact: bool, blocks: str | None) -> None:
-    """Ask the target for what a time needs, for the hardware's own bits, and for a part of the work."""
+    """Prepare the target for timing, for the hardware's own bits, and for a part of the work."""
     if blocks is not None:
         target_of(p).run_part(host, blocks)
     if timed:
@@ -228,7 +228,7 @@ def _set_target(p: object, host: "Host", timed: bool, exact: bool, blocks: str |
 
 
 def _set_budget(bench: Bench, p: object, host: "Host", budget: Budget | Mapping[str, object] | None) -> None:
-    """Give the host the budget that is asked for, and the limit that the bench announces for the rest to follow."""
+    """Set the host's budget, and the bench's limit, which the default budget follows."""
     if isinstance(budget, Budget):
         host.budget = budget
     elif budget is not None:
@@ -249,7 +249,7 @@ def parameters_of(
 def variants_of(
     bench: Bench, panel: str | None = None, settings: Mapping[str, object] | None = None, size: str | None = None
 ) -> dict[str, Variant]:
-    """Other ways to do what `run_bench` would run, by name; none where the bench names none."""
+    """Other ways to solve the problem that `run_bench` would run, by name; empty if the bench has none."""
     if bench.variants is None:
         return {}
     found: object = call(bench, "variants", bench.variants, parameters_of(bench, panel, settings, size))
@@ -261,7 +261,7 @@ def variants_of(
 def limit_of(
     bench: Bench, panel: str | None = None, settings: Mapping[str, object] | None = None, size: str | None = None
 ) -> int:
-    """Picoseconds that no schedule of what `run_bench` would run can beat, as the bench says; 0 where it does not."""
+    """Picoseconds that no schedule of what `run_bench` would run can beat, by the bench's limits; 0 without them."""
     if bench.limits is None:
         return 0
     chosen, changes = split_settings({**_panel(bench, panel), **_size(bench, panel, size), **(settings or {})})
@@ -270,7 +270,7 @@ def limit_of(
 
 
 def _launched(bench: Bench, p: object, inputs: object, host: "Host", stop: Stopper | None) -> Run:
-    """What the bench's launch gives back; a launch that was stopped may leave it without what it goes on with."""
+    """The result of the bench's launch; after a stopped launch its code may fail."""
     if stop is not None:
         host.launch = _halting(host.launch, stop)
     try:
@@ -287,11 +287,13 @@ def _launched(bench: Bench, p: object, inputs: object, host: "Host", stop: Stopp
 
 
 class _Watch:
-    """Seconds since it was made that were not spent in launches: budgets end kernels, and not what is around them."""
+    """Seconds since it was made that were not spent in launches: budgets stop kernels only, not the code around
+    them.
+    """
 
     def __init__(self, host: "Host"):
         self._begin, self._inside, self._launch = perf_counter(), 0.0, host.launch
-        # what was launched
+        # kernels that were launched
         self.kernels: list[object] = []
         host.launch = self._timed
 
@@ -311,8 +313,8 @@ class _Watch:
 
 
 def _halting(launch: Callable[..., Run], stop: Stopper) -> Callable[..., Run]:
-    """`launch`, but once the run was stopped inside a kernel nothing more is launched: what would follow reads what the
-    stopped kernel has not written.
+    """`launch`, but after the run was stopped inside a kernel nothing more is launched: later launches would read what
+    the stopped kernel has not written.
     """
 
     def unless_stopped(*args: object, **kwargs: object) -> Run:
@@ -324,7 +326,7 @@ def _halting(launch: Callable[..., Run], stop: Stopper) -> Callable[..., Run]:
 
 
 def _intermediates(bench: Bench, host: "Host", p: object, inputs: object) -> Intermediates:
-    """Who compares what the kernels of a run name."""
+    """The comparison of a run's checkpoints."""
     if bench.intermediates is None:
         raise BenchError(
             f"bench {bench.name} has no intermediates: give it a function intermediates(p, inputs) -> name -> array"
@@ -337,7 +339,7 @@ def _intermediates(bench: Bench, host: "Host", p: object, inputs: object) -> Int
 
 
 def _acknowledged(run: Run, launches: list[Run], baseline: list[Entry] | None, strict: bool) -> Run:
-    """The run of all launches that a bench made, without the findings that somebody acknowledges."""
+    """The run of all launches of a bench, without acknowledged findings."""
     for one in (run, *launches) if strict else ():
         one.strict()
     acknowledge(run, baseline)
@@ -359,7 +361,7 @@ def _timing(host: Any, timed: bool, drawn: bool, sensitivity: bool) -> Timing:
 
 
 def _timed(bench: Bench, p: object, timed: Run, host: Any) -> Run:
-    """With what the bench says of its time."""
+    """Add the bench's limits and repeats to the time."""
     if bench.repeats is not None and "time_ps" in timed.metrics:
         timed.metrics["repeats"] = {"count": bench.repeats.count, "of": bench.repeats.of}
     limits = limits_of(bench, p, host.machine) if "time_ps" in timed.metrics else {}

@@ -1,4 +1,4 @@
-"""Running until a kernel's line, or the first finding, is reached."""
+"""Runs a launch until a kernel's line, or the first finding, is reached."""
 
 from collections.abc import Callable
 
@@ -9,12 +9,13 @@ from kernbench.safety.stopping import StopAt, Stopper, stop_at
 
 
 def run_until(text: str, launched: Callable[[Stopper], Run], strict: bool = False) -> Run:
-    """What `launched` gives with a stopper for `text`; an error that says what was near if it was never reached.
+    """The result of `launched` with a stopper for `text`; if it was never reached, an error that names the closest
+    match.
 
-    A finding that is formal is one to stop at only where `strict`.
+    Formal findings stop the run only with `strict`.
 
-    Some checks look at a whole run when it is over. A finding of theirs has no moment at which to stop, so the run is
-    made again, and stops at the line the finding names, the first time a program reaches it.
+    Some checks examine a whole run when it is over. Their findings have no moment at which to stop, so the run is
+    repeated, and stops at the line the finding names, the first time a program reaches it.
     """
     stopper = Stopper(stop_at(text), strict)
     run = launched(stopper)

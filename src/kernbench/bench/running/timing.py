@@ -1,4 +1,4 @@
-"""The time of a run, which is worked out while another process compares its outputs, if there is one."""
+"""The time of a run, computed while another process compares its outputs, if there is one."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,7 +13,7 @@ from kernbench.targets import registry
 
 @dataclass
 class _Early:
-    """A run with its time, the names of what timing left as it was, and what was known of the run then."""
+    """A run with its time, the fields that timing left unchanged, and the state of the run at that time."""
 
     timed: Run
     kept: list[str]
@@ -28,7 +28,7 @@ class _Early:
 
 
 class Timing:
-    """Gives runs their time, if one `is_asked` for; `retime` does so for one launch."""
+    """Times runs, if time `is_asked` for; `retime` times one launch."""
 
     def __init__(self, retime: Callable[[Run], Run], is_asked: bool):
         self._retime = retime
@@ -36,7 +36,7 @@ class Timing:
         self._early: _Early | None = None
 
     def begin(self, run: Run) -> None:
-        """Time a run of which it is not yet known whether it is right; what goes wrong will go wrong again."""
+        """Time a run before its verdict is known; errors are ignored, as they will occur again."""
         if not self._is_asked or run.safe is not True or run.comparison is not None or run.launches:
             return
         before = {field.name: getattr(run, field.name) for field in fields(run)}
@@ -47,7 +47,7 @@ class Timing:
             self._early = _Early(timed, kept, *known)
 
     def of(self, run: Run) -> Run:
-        """The run with its time: of several launches that of each, one after the other."""
+        """The run with its time: with several launches, the times of all, one after the other."""
         if self._early is not None and self._early.holds(run):
             timed = copy(self._early.timed)
             for name in self._early.kept:
@@ -59,5 +59,5 @@ class Timing:
 
 
 def _are_same(found: Mapping[str, object], known: Mapping[str, object]) -> bool:
-    """Whether the very same objects are there."""
+    """Whether both hold identical objects."""
     return found.keys() == known.keys() and all(found[name] is value for name, value in known.items())
