@@ -1,4 +1,4 @@
-"""The command line: one file per command; the only place that prints."""
+"""The command line: one file per command; the only package that prints."""
 
 import os
 import sys
@@ -25,14 +25,14 @@ from kernbench.targets.registry import DEFAULT
 if TYPE_CHECKING:
     app: typer.Typer
 
-# commands that run a file of a person's own in this process
+# commands that run a user's file in this process
 _RUNNING = ("run", "show")
-# where shells put the words of a line that they complete
+# environment variables in which shells pass a line to be completed
 _COMPLETED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 
 
 def __getattr__(name: str) -> typer.Typer:
-    """`app`, with every command: made when somebody asks for it, as it imports everything there is."""
+    """`app`, with every command: made on first use, as it imports everything."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     whole = globals()[name] = application()
@@ -75,7 +75,7 @@ def main() -> None:
     """Entry point: misuse is reported in a sentence and ends with exit code 2; with `--json -` as a document, too."""
     words = sys.argv[1:]
     if words[:1] and words[0] in _RUNNING:
-        # other commands need not wait for its imports
+        # other commands do not need its imports
         from kernbench.cli.processes.guard import guarded, runs_files
 
         if runs_files(words[1:]):
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def _command_line(words: Sequence[str]) -> None:
-    """Carry out a command; ends with SystemExit."""
+    """Run a command; ends with SystemExit."""
     print_anything()
     show_notes()
     try:
@@ -98,7 +98,7 @@ def _command_line(words: Sequence[str]) -> None:
         _print_error(error)
         sys.exit(MISUSE)
     except OSError as error:
-        # that of a file names it
+        # an error of a file has its name
         if error.filename is not None:
             raise
         sys.exit(_not_written(error))
@@ -111,14 +111,14 @@ def _command_line(words: Sequence[str]) -> None:
 
 
 def _blamed(error: Exception, words: Sequence[str]) -> KernbenchError | None:
-    """An error of NumPy, where the file that a command line names has replaced functions of it."""
+    """An error about NumPy, if the file on the command line has replaced functions of it."""
     from kernbench.bench.running.libraries import blamed
 
     return blamed(error, [Path(word) for word in words if word.endswith(".py")])
 
 
 def _not_written(error: OSError) -> int:
-    """The exit code where standard output takes nothing: whoever closed a pipe has read enough, others get an error."""
+    """The exit code when standard output cannot be written: a closed pipe is not an error, anything else is."""
     print_nothing_more(sys.__stdout__)
     if isinstance(error, BrokenPipeError):
         return FOUND
@@ -127,8 +127,8 @@ def _not_written(error: OSError) -> int:
 
 
 def _run_as_document(named: typer.Typer, words: Sequence[str]) -> int:
-    """Run a command whose document has standard output for itself; the exit code."""
-    # what the parser of the command line raises is not public under a name of its own
+    """Run a command with standard output reserved for its document; returns the exit code."""
+    # the base class of the parser's exceptions has no public name
     usage: Any = typer.BadParameter.__base__
     try:
         return int(named(standalone_mode=False) or 0)
@@ -147,6 +147,6 @@ def _print_error(error: KernbenchError) -> None:
 
 
 def _command(words: Sequence[str]) -> str:
-    """The command that a command line names, as documents call it."""
+    """The command on a command line, as documents name it."""
     named = [word for word in words if not word.startswith("-")]
     return " ".join(named[: 2 if named[:1] and named[0] in groups() else 1])

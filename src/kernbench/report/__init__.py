@@ -1,4 +1,4 @@
-"""Run in, text out: tables and explanations as rich renderables. Nothing here prints."""
+"""Turns runs into text: tables and explanations as rich renderables. Nothing here prints."""
 
 from kernbench.report.compare.difference import Difference, difference, difference_text
 from kernbench.report.compare.ranking import Contender, ranking_table, ranking_text

@@ -1,1 +1,1 @@
-"""What a command takes: arguments and options that several share, what a shell completes, examples below the help."""
+"""Arguments of commands: shared arguments and options, shell completion, examples below the help."""

@@ -1,4 +1,4 @@
-"""What the shell offers after a tab: benches, panels, machines, parameters. Nobody's file is run for it."""
+"""Shell completion of benches, panels, machines and parameters, without running any user file."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ def machines(incomplete: str) -> list[str]:
 
 
 def settings(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Parameters of a bundled bench, as key=; values where few are known."""
+    """Parameters of a bundled bench, as key=; with values if these are few."""
     from kernbench.targets.registry import machine_words
 
     key, equals, _ = incomplete.partition("=")
@@ -44,7 +44,7 @@ def settings(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _named(ctx: typer.Context) -> str:
-    """The bench on the command line; while an option waits for its value, words before it are not yet taken."""
+    """The bench on the command line; while an option is completed, the words before it are not parsed yet."""
     words = [word for word in ctx.args if not word.startswith("-")]
     return str(ctx.params.get("name") or next(iter(words), ""))
 
@@ -69,7 +69,7 @@ def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _files(incomplete: str, suffix: str) -> Iterator[str]:
-    """Files with a suffix, and folders, whose path begins like this."""
+    """Files with a suffix, and folders, whose path begins with this text."""
     folder = incomplete.rpartition("/")[0]
     try:
         found = sorted(Path(folder or ("/" if incomplete.startswith("/") else ".")).iterdir())
@@ -83,7 +83,7 @@ def _files(incomplete: str, suffix: str) -> Iterator[str]:
 
 
 def _panels_in(file: Path) -> list[str]:
-    """Panels that a file writes out, in its call of Bench or under a name of its own."""
+    """Panels that a file spells out, in its call of Bench or in a variable."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):

@@ -2,5 +2,5 @@
 
 
 def examples(*commands: str) -> str:
-    """The text that help shows last; the mark keeps its lines as they are."""
+    """The text at the end of the help; the mark keeps its lines unwrapped."""
     return "\b\nExamples:\n" + "\n".join(f"  $ {command}" for command in commands)

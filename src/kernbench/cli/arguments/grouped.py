@@ -1,4 +1,4 @@
-"""Options that several commands share, as one argument of each: a dataclass whose fields are the options."""
+"""Groups of options that several commands share: a dataclass whose fields are the options, as one argument."""
 
 import inspect
 from collections.abc import Callable
@@ -7,9 +7,9 @@ from typing import Any, get_type_hints
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with each parameter whose type is a dataclass replaced by that class's fields, in their place.
+    """The command with each parameter of a dataclass type replaced by the fields of the class.
 
-    The command line sees the options one by one; the command gets them together.
+    The command line has the options one by one; the command gets the dataclass.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) and isinstance(kind, type)}
@@ -23,7 +23,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         own = parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
         parameters += _fields(groups[name]) if name in groups else [own]
     flat.__name__, flat.__doc__ = command.__name__, command.__doc__
-    # what typer reads
+    # the attribute that typer reads
     flat.__dict__["__signature__"] = inspect.Signature(parameters, return_annotation=None)
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands on benches share, each said once."""
+"""Arguments and options that several commands on benches share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -85,7 +85,7 @@ HTML = Annotated[
 
 
 def schedule_of(text: str) -> str | int:
-    """The schedule that is meant: a name, or a seed."""
+    """The schedule given as text: a name, or a seed."""
     return int(text) if text.isdecimal() and text.isascii() else text
 
 

@@ -1,4 +1,4 @@
-"""What a command is asked to run: a bench, which of its panels, with which values and options."""
+"""What a command runs: a bench, its panels, with values and options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from kernbench.targets.registry import MACHINE
 
 @dataclass(frozen=True)
 class Request:
-    """Panels of a bench, values over theirs, and options of `run_bench`."""
+    """Panels of a bench, settings that override theirs, and options of `run_bench`."""
 
     bench: Bench
     panels: list[str | None]
@@ -23,12 +23,12 @@ class Request:
 
     @property
     def shapes_only(self) -> bool:
-        """Whether no golden is asked."""
+        """Whether the run carries no data."""
         size = self.options["size"]
         return bool(self.options["shapes_only"] or (size is not None and self.bench.sizes[size].shapes_only))
 
     def title(self, panel: str | None) -> str:
-        """What a run of the panel is called."""
+        """The title of a run of the panel."""
         return panel or self.bench.name
 
     def run(self, panel: str | None, settings: dict[str, object] | None = None, **more: Any) -> Run:
@@ -36,14 +36,14 @@ class Request:
         return run_bench(self.bench, panel, {**self.values, **(settings or {})}, **self.options, **more)
 
     def limit(self, panel: str | None, settings: dict[str, object]) -> int:
-        """Picoseconds that no schedule of a panel can beat, as the bench says; 0 where it does not."""
+        """Picoseconds that no schedule of a panel can beat, by the bench's limits; 0 without them."""
         return limit_of(self.bench, panel, {**self.values, **settings}, self.options["size"])
 
 
 def chosen(
     name: str | None, panel: str | None, kernels: Path | None, golden: Path | None, cases: list[str]
 ) -> tuple[Bench, list[str | None]]:
-    """The bench that is meant, and which of its panels run."""
+    """The bench that is named, and the panels to run."""
     if kernels is None and golden is None and not cases:
         if name is None:
             raise BenchError("which bench? Give its name or file, or --kernels and --golden; kernbench list shows all")

@@ -1,4 +1,6 @@
-"""The commands there are: where each is written, and what the list of them says. Those nobody named stay unread."""
+"""The table of commands: modules, and lines of the list. Modules of other commands than the named one are not
+imported.
+"""
 
 import importlib
 from collections.abc import Collection
@@ -22,7 +24,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Group:
-    """Commands under one word: the module with their `app`, and their line in the list."""
+    """Commands below one word: the module with their `app`, and their line in the list."""
 
     module: str
     short_help: str
@@ -95,19 +97,19 @@ GROUPS = {
 
 
 def commands() -> dict[str, Command]:
-    """Our own commands, then those that targets have beside them."""
+    """Commands of kernbench, then those of targets."""
     own = [one for row in listed() for one in row.top_commands]
     return {**COMMANDS, **{one.name: Command(one.module, one.function, one.short_help, one.examples) for one in own}}
 
 
 def groups() -> dict[str, Group]:
-    """Commands under one word: our own, then those that targets have."""
+    """Command groups of kernbench, then those of targets."""
     own = [row.commands for row in listed() if row.commands is not None]
     return {**GROUPS, **{one.word: Group(one.module, one.short_help) for one in own}}
 
 
 def add_commands(app: typer.Typer, words: Collection[str] | None = None) -> None:
-    """Add every command; where the words of a command line are known, the others are only there to be listed."""
+    """Add every command; with the words of a command line, the others are only added to the list."""
     for name, command in commands().items():
         function = _unread
         if words is None or name in words:
@@ -121,5 +123,5 @@ def add_commands(app: typer.Typer, words: Collection[str] | None = None) -> None
 
 
 def _unread() -> None:
-    """Stands in the list for a command that the command line does not name."""
+    """Replaces a command in the list that the command line does not name."""
     raise AssertionError("a command that no word names is called")

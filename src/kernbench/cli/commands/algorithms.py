@@ -1,4 +1,4 @@
-"""`kernbench run --all-algorithms`: every algorithm that does a panel's job, ranked by time, with the reason."""
+"""`kernbench run --all-algorithms`: every algorithm for a panel's problem, ranked by time, with the reason."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +18,11 @@ _DIED = "its process died, of memory perhaps: run it alone, with --set instead o
 
 
 def rank(request: Request, json: Path | None, html: Path | None = None) -> int:
-    """Run and rank; the exit code. An algorithm that cannot run as asked is listed with the reason: no failure."""
+    """Run and rank; returns the exit code. An algorithm that cannot run as asked is listed with the reason: no
+    failure.
+    """
     bench, variants = request.bench, _variants(request)
-    # pages and documents hold the timelines of all runs, which stay in this process
+    # pages and documents include the timelines of all runs, which stay in this process
     drawn = json is not None or html is not None
     ranked = _run_all(request, variants, drawn)
     console, failed = results(), False
@@ -50,7 +52,7 @@ def rank(request: Request, json: Path | None, html: Path | None = None) -> int:
 def _run_all(
     request: Request, variants: dict[str | None, dict[str, Variant]], drawn: bool
 ) -> dict[str | None, list[Contender]]:
-    """Each panel's contenders, in the order of its variants; at real sizes several at once, the longest first."""
+    """Each panel's contenders, in the order of its variants; at real sizes several in parallel, the longest first."""
     tasks = [(panel, name) for panel, ways in variants.items() for name in ways]
     if request.shapes_only:
         tasks = _longest_first({task: _announced(request, task[0], variants[task[0]][task[1]]) for task in tasks})
@@ -70,10 +72,10 @@ def _run_all(
 
 
 def _longest_first(limits: dict[tuple[str | None, str], int]) -> list[tuple[str | None, str]]:
-    """The order in which contenders are started, from the limits that the bench gives for them.
+    """The order in which contenders are started, by their limits in the bench.
 
-    All algorithms of a panel do the same work, so that the largest limit says how much that is. One with a lower limit
-    does it on more PEs, each of which is a program to record: it takes longest.
+    All algorithms of a panel do the same work, so the largest limit measures that work. One with a lower limit
+    uses more PEs, each of which is a program to record: it takes longest.
     """
     work: dict[str | None, int] = {}
     for (panel, _), limit in limits.items():
@@ -82,7 +84,7 @@ def _longest_first(limits: dict[tuple[str | None, str], int]) -> list[tuple[str 
 
 
 def _announced(request: Request, panel: str | None, way: Variant) -> int:
-    """The limit that the bench gives for a way to do the job, 0 where it gives none."""
+    """The limit that the bench gives for a variant, 0 without one."""
     try:
         return request.limit(panel, dict(way.settings))
     except KernbenchError:
@@ -123,7 +125,7 @@ def _variants(request: Request) -> dict[str | None, dict[str, Variant]]:
 
 
 def _own(request: Request, panel: str | None, ways: dict[str, Variant]) -> str:
-    """The variant that the panel itself asks for."""
+    """The variant that the panel itself selects."""
     settings = {**request.bench.panels.get(panel or "", {}), **request.values}
     chosen = (n for n, way in ways.items() if all(settings.get(k) == v for k, v in way.settings.items()))
     return next(chosen, "")
@@ -134,5 +136,5 @@ def _run(request: Request, panel: str | None, name: str, way: Variant, drawn: bo
         run = request.run(panel, dict(way.settings), timed=True, drawn=drawn)
     except KernbenchError as error:
         return Contender(name, way.idea, None, str(error))
-    # what was recorded is not looked at any more, and too large to be kept for all of them
+    # recordings are not needed any more, and too large to be kept for all
     return Contender(name, way.idea, run if drawn else replace(run, recording=None))

@@ -1,4 +1,4 @@
-"""`kernbench cache`: loops that were compiled on this machine; bring them to others of its type."""
+"""`kernbench cache`: the cache of compiled loops on this machine; export to others of its type."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,7 @@ TARGETS = Annotated[
 
 @app.command("show", epilog=examples("kernbench cache show"))
 def show(json: JSON = None) -> None:
-    """Say which loops are kept, and for which type of machine."""
+    """List the compiled loops, and their type of machine."""
     from kernbench.common import sharing
 
     check_targets({"--json": json})
@@ -59,7 +59,7 @@ def bring(
     ] = None,
     json: JSON = None,
 ) -> None:
-    """Keep the compiled loops of a file.
+    """Add the compiled loops of a file to the cache.
 
     They are code that will run here: import only what you would run.
     """
@@ -76,7 +76,7 @@ def clear(
     all_versions: Annotated[bool, typer.Option("--all", help="Those of other versions of kernbench, too.")] = False,
     json: JSON = None,
 ) -> None:
-    """Remove what is kept; it is compiled again when it is needed."""
+    """Empty the cache; loops are compiled again when needed."""
     from kernbench.common import sharing
 
     check_targets({"--json": json})
@@ -104,7 +104,7 @@ def warm(targets: TARGETS = None, json: JSON = None) -> None:
             for name, panel in runs[target]:
                 run_bench(find(name), panel, timed=True)
     held = sharing.kept()
-    # of a loop that was kept, another version is new
+    # a changed size is a new version of a loop
     compiled = sum(before.get(name) != size for name, size in held.loops.items())
     results().print(f"{compiled} loops compiled; {len(held.loops)} are kept in {held.folder}", soft_wrap=True)
     document = {"folder": str(held.folder), "machine": sharing.machine_type(), "loops": held.loops}

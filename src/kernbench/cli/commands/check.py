@@ -1,4 +1,4 @@
-"""`kernbench check`: all benches of a folder, right and safe or not; for build servers, as JUnit XML."""
+"""`kernbench check`: are all benches of a folder right and safe? With JUnit XML for build servers."""
 
 import signal
 import threading
@@ -43,7 +43,7 @@ MEMORY = Annotated[
         help="Memory that the process of a bench may have, as 4GiB; without it a share of all.",
     ),
 ]
-# how it was written before `sweep` and this command had one word for it
+# the option's earlier name, before it was the same as that of `sweep`
 GIB = Annotated[
     float | None, typer.Option("--memory", metavar="GIB", help="--max-memory in GiB.", hidden=True, min=0.1)
 ]
@@ -73,7 +73,7 @@ def check(
     on misuse, 130 if it was interrupted.
     """
     check_targets({"--junit": junit, "--json": json, "--write-baseline": write_baseline}, replaces="--write-baseline")
-    # whatever a bench does to the folder it runs in
+    # independent of changes of the working folder by a bench
     junit, json, write_baseline = _absolute(junit), _absolute(json), _absolute(write_baseline)
     known = known_findings(baseline, write_baseline, reason)
     looked = python_files(folder)
@@ -105,7 +105,7 @@ def _absolute(target: Path | None) -> Path | None:
 
 
 def _checked(files: list[Path], how: Conditions, ray: str | None) -> tuple[list[Case], bool]:
-    """The cases of files, printed as they come, and whether these are all: somebody may stop the check."""
+    """The cases of files, printed as they come, and whether these are all: the check may be interrupted."""
     cases: list[Case] = []
     try:
         with _stopped_by_signals(), _coming(files, how, ray) as coming:
@@ -119,12 +119,12 @@ def _checked(files: list[Path], how: Conditions, ray: str | None) -> tuple[list[
 
 @contextmanager
 def _coming(files: list[Path], how: Conditions, ray: str | None) -> Iterator[Iterator[Case]]:
-    """The cases as this machine, or a cluster, has them."""
+    """The cases from this machine, or from a cluster."""
     if ray is None:
         with closing(check_files(files, how)) as cases:
             yield cases
         return
-    # what only this option needs is imported with it
+    # imported only for this option
     from kernbench.bench.checking.nodes import check_files_on
     from kernbench.bench.cluster import Cluster, refuse_jobs
 
@@ -135,7 +135,7 @@ def _coming(files: list[Path], how: Conditions, ray: str | None) -> Iterator[Ite
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """Inside, a build server or a closed terminal stops the command as Ctrl-C does: it cleans up."""
+    """Inside this context, signals of a build server or a closed terminal end the command like Ctrl-C: it cleans up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -101,7 +101,7 @@ def _by_name(a: Path, first: list[tuple[str, Run]], b: Path | None, second: list
 
 
 def _full(a: Path, b: Path, which: int, name: str, other: str | None = None) -> str:
-    """A run's name that names its file where the run's own name does not."""
+    """A run's name, with its file unless the name contains that."""
     if other is not None and name != other:
         return name
     stems = (a.stem, b.stem) if a.stem != b.stem else (str(a), str(b))

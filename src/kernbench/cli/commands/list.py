@@ -1,4 +1,4 @@
-"""`kernbench list`: the benches there are."""
+"""`kernbench list`: the bundled benches."""
 
 from rich.table import Table
 
@@ -23,7 +23,7 @@ def list_benches(json: JSON = None) -> None:
 
 
 def _row(name: str) -> Data:
-    """What a list says of a bench; a target whose dependences are missing here is no error."""
+    """The row of a bench; missing dependences of its target are no error."""
     try:
         bench = find(name)
     except ImportError as error:

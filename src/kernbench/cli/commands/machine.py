@@ -1,4 +1,4 @@
-"""`kernbench machine`: look at a machine description of any target, or check one of one's own."""
+"""`kernbench machine`: show a machine description of any target, or check a file."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,7 +71,7 @@ def show(file: FILE, json: JSON = None) -> None:
     epilog=examples("kernbench machine check mine.toml"),
 )
 def check(file: FILE, json: JSON = None) -> None:
-    """Check a file: says that it is good, or every problem in it with the key, the value and what is allowed."""
+    """Check a file: reports that it is valid, or every problem in it with the key, the value and what is allowed."""
     check_targets({"--json": json})
     target, machine = _find(file)
     results().print(f"{file}: good; {machine.called} {machine.name}, {target.machines.size(machine)}", highlight=False)
@@ -79,7 +79,7 @@ def check(file: FILE, json: JSON = None) -> None:
 
 
 def _find(file: str) -> "tuple[Target, Any]":
-    """The machine that is meant, and the target it is of: the default one where its file does not say."""
+    """The machine of a name, and its target: the default one if its file does not say."""
     targets = registry.with_machines()
     word, _, rest = file.partition(":")
     named = [target for target in targets if rest and target.name == word]
@@ -101,6 +101,6 @@ def _owning(name: str, targets: "Sequence[Target]") -> "list[Target]":
 
 
 def _data(target: "Target", machine: Any) -> dict[str, object]:
-    """What is reported of every machine."""
+    """The entry of a machine in documents."""
     size = target.machines.size(machine)
     return {"name": machine.name, "target": target.name, "kind": machine.called, "size": size, "hash": machine.hash}

@@ -1,4 +1,4 @@
-"""`kernbench new`: a small, working bench to start one's own from."""
+"""`kernbench new`: a small, working bench to start from."""
 
 import shlex
 from pathlib import Path

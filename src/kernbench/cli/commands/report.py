@@ -1,4 +1,4 @@
-"""`kernbench report`: runs that were saved as JSON, as a page."""
+"""`kernbench report`: a page of runs that were saved as JSON."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +48,7 @@ def report(files: FILES, html: HTML = None, json: JSON = None) -> None:
 
 
 def named(files: Sequence[Path], loaded: Sequence[Loaded]) -> list[tuple[str, Run]]:
-    """All runs with their names; those of several files with their file's."""
+    """All runs with their names; with several files, preceded by the file's."""
     pairs = [(file, name, run) for file, one in zip(files, loaded, strict=True) for name, run in _named_in(one)]
     names = [name if len(files) == 1 else f"{file.stem}: {name}" for file, name, _ in pairs]
     if len(set(names)) < len(names):
@@ -61,7 +61,7 @@ def _named_in(loaded: Loaded) -> list[tuple[str, Run]]:
 
 
 def write_page(file: Path, title: str, runs: Sequence[tuple[str, Run]]) -> None:
-    """Write the page, whole or not at all, and say where it is."""
+    """Write the page atomically, and print its path."""
     content = page_html(title, runs).encode("utf-8", "replace")
     write_bytes(file, content)
     errors().print(f"page of {len(runs)} {'run' if len(runs) == 1 else 'runs'} written to {file}", soft_wrap=True)

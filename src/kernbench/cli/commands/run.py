@@ -1,4 +1,4 @@
-"""`kernbench run`: run a bench, or a file of one's own, and say whether it is right and safe."""
+"""`kernbench run`: run a bundled bench or a file, and report whether it is right and safe."""
 
 from pathlib import Path
 from typing import Annotated
@@ -93,7 +93,7 @@ TOTAL = Annotated[
         "--max-total-seconds", metavar="S", help="Seconds of computing that a whole launch may take.", min=0.01
     ),
 ]
-# the targets that take folders of kernels
+# the targets that support folders of kernels
 _FOLDERS = " or ".join(row.name for row in listed() if row.folders)
 TRACE = Annotated[
     Path | None,
@@ -201,7 +201,7 @@ def run(
 
 
 def _limits(steps: int | None, seconds: float | None, total_seconds: float | None) -> dict[str, float]:
-    """Those that are given."""
+    """The limits that are given."""
     given = {"steps": steps, "seconds": seconds, "total_seconds": total_seconds}
     return {name: limit for name, limit in given.items() if limit is not None}
 
@@ -209,7 +209,7 @@ def _limits(steps: int | None, seconds: float | None, total_seconds: float | Non
 def _write_files(
     bench: str, runs: list[tuple[str, Run]], json: Path | None, trace: Path | None, html: Path | None
 ) -> None:
-    """The files that are asked for."""
+    """Write the files that are asked for."""
     if trace is not None:
         _write_trace(trace, runs)
     if html is not None:
@@ -223,7 +223,7 @@ def _check_one_run(trace: Path | None) -> None:
 
 
 def _stop(request: Request, stop_at: str, dump: Path | None, json: Path | None) -> None:
-    """Run one panel until it is where it should stop; does not return."""
+    """Run one panel until its stopping point; does not return."""
     if len(request.panels) != 1:
         names = ", ".join(map(str, request.panels))
         raise BenchError(f"--stop-at looks inside one run: choose a panel (or --case) of {request.bench.name}: {names}")
@@ -233,7 +233,7 @@ def _stop(request: Request, stop_at: str, dump: Path | None, json: Path | None) 
 
 
 def _run_all(request: Request) -> list[tuple[str, Run]]:
-    """Each panel's title and run; those that need other hardware are named, unless all do."""
+    """Each panel's title and run; panels that need other hardware are only named, unless all do."""
     runs: list[tuple[str, Run]] = []
     elsewhere: list[tuple[str, OtherHardwareError]] = []
     with progress(len(request.panels)) as bar:
@@ -253,11 +253,11 @@ def _run_all(request: Request) -> list[tuple[str, Run]]:
 
 
 def _print_runs(request: Request, runs: list[tuple[str, Run]]) -> bool:
-    """Print the verdicts and what explains them; whether all is as it should be."""
+    """Print the verdicts with explanations; whether all runs are right and safe."""
     console = results()
     console.print(runs_table(f"{request.bench.name}: {request.bench.summary}", runs, console.width))
     good = [r for _, r in runs if r.ok and (request.shapes_only or r.right is not None)]
-    # a GPU checks nothing
+    # runs on a GPU are not checked for safety
     asked = "right and safe" if all(r.safe is not None for _, r in runs) else "right"
     console.print(f"{len(good)} of {len(runs)} " + ("safe" if request.shapes_only else asked))
     if untimed := no_time_text(runs):
@@ -279,7 +279,7 @@ def _print_time(console: Console, result: Run) -> None:
 
 
 def _print_run(console: Console, title: str, result: Run) -> None:
-    """The launches of a run, what it printed, and what is wrong with it."""
+    """Print the launches of a run, its printed output, and what is wrong with it."""
     if result.launches:
         console.print(launches_table(title, result))
     if "printf" in result.views:

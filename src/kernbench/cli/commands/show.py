@@ -1,4 +1,4 @@
-"""`kernbench show`: what a bench is made of, and what a rank of it does."""
+"""`kernbench show`: the parameters and source of a bench, and the commands of a rank."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -76,7 +76,7 @@ def show(
 
 
 def _by_rank() -> str:
-    """The targets that record what each rank dispatched."""
+    """The targets that record the commands of each rank."""
     return " and ".join(row.name for row in listed() if row.by_rank)
 
 

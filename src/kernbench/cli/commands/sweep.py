@@ -57,13 +57,13 @@ MEMORY = Annotated[
 RETRY = Annotated[bool, typer.Option("--retry-failed", help="Run points again that failed or were refused.")]
 YES = Annotated[bool, typer.Option("--yes", help="Do not ask before the kernel is run thousands of times.")]
 _SHOWN = 40
-# points that failed, with the command that runs each
+# most failed points whose commands are shown
 _COMMANDS = 4
-# names that say another format, with the option that writes it
+# suffixes of other formats, with the option that writes them
 _OTHERS = {".json": "--json", ".png": "--plot", ".svg": "--plot", ".html": "", ".xlsx": "", ".xls": ""}
 _PARQUET = (".parquet", ".pq")
 _NARROWEST = 24
-# rows above which a document, or a plot, holds none
+# rows above which documents and plots omit them
 _MOST_ROWS = 100_000
 _LONGEST_POINT = 3600.0
 
@@ -93,7 +93,7 @@ def sweep(
 
     A point that fails is a row that says why, where, and how to repeat it; the others go on.
     """
-    # timing is compiled code; other commands start without it
+    # timing is compiled code, which other commands do not need
     from kernbench.sweep import Limits, Store, make_plan
     from kernbench.sweep.planning.plan import parse_over
 
@@ -116,7 +116,7 @@ def sweep(
 
 
 def _check_metric(bench: Bench, metric: str) -> None:
-    """Refuse to draw what a sweep of the bench has no numbers of."""
+    """Refuse a metric that a sweep of the bench does not have."""
     from kernbench.sweep.columns import metrics
 
     known = metrics(of_parameters([row.name for row in describe(bench.parameters)]).name)
@@ -125,7 +125,7 @@ def _check_metric(bench: Bench, metric: str) -> None:
 
 
 def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path | None) -> Path:
-    """Refuse what could not be written or drawn in the end; returns where the points live."""
+    """Refuse files that could not be written or plots that could not be drawn; returns the path of the database."""
     from kernbench.report.export.plot import check_plot
     from kernbench.sweep.database import SUFFIXES, is_store
     from kernbench.sweep.export import check_parquet
@@ -148,7 +148,7 @@ def _check_files(out: Path, parquet: Path | None, plot: Path | None, json: Path 
 
 
 def _check_format(out: Path, parquet: Path | None) -> None:
-    """Refuse a name that says another format than the file would have."""
+    """Refuse a suffix that names another format than the file would have."""
     option = _OTHERS.get(out.suffix.lower())
     if option is not None:
         also = f" {option} {out}" if option else ""
@@ -165,7 +165,7 @@ def _check_size(plan: "Plan", plot: Path | None) -> None:
 
 
 def _show(store: "Store", bench: str, out: Path) -> list[str]:
-    """The first rows and what is strange about all of them, printed; returns what is strange."""
+    """Print the first rows and the anomalies of all; returns the anomalies."""
     from kernbench.sweep import anomalies
 
     total = int(str(store.query("SELECT count(*) FROM points")[0][0]))
@@ -179,7 +179,7 @@ def _show(store: "Store", bench: str, out: Path) -> list[str]:
 
 
 def _export(store: "Store", out: Path, parquet: Path | None, plot: Path | None, metric: str) -> dict[str, str | None]:
-    """Write the rows in the other forms that are asked for; returns the names of all files."""
+    """Write the rows in further formats; returns the names of all files."""
     from kernbench.report.export.plot import plot_sweep
     from kernbench.sweep.export import write_csv, write_parquet
 
@@ -196,7 +196,7 @@ def _export(store: "Store", out: Path, parquet: Path | None, plot: Path | None, 
 
 
 def _data(store: "Store") -> dict[str, object]:
-    """Points and their rows for a document; of very many the database alone holds them."""
+    """Points and their rows for a document; very many are only in the database."""
     from kernbench.sweep.export import typed_rows
 
     total = int(str(store.query("SELECT count(*) FROM points")[0][0]))
@@ -206,7 +206,7 @@ def _data(store: "Store") -> dict[str, object]:
 
 
 def _verdict(store: "Store", out: Path) -> int:
-    """The exit code for the points that were asked for, and what runs those that failed; the store may hold more."""
+    """The exit code for the requested points, with commands for failed ones; the store may hold more points."""
     plan, counts = store.plan, store.counts()
     if counts.refused:
         errors().print(
@@ -254,5 +254,5 @@ def _table(title: str, keys: tuple[str, ...], rows: list[Data], total: int) -> T
 
 
 def _answers(row: Data) -> list[Text]:
-    """Right and safe, in the words that all tables have; nothing of a point that was refused or failed."""
+    """Right and safe, in the words of all tables; empty for a refused or failed point."""
     return [Text() if row["refused"] or row["failed"] else answer(row[key]) for key in ("right", "safe")]

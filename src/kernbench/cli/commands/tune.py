@@ -1,4 +1,4 @@
-"""`kernbench tune`: which values of its parameters make a bench fastest, by predicted time; a GPU measures the best."""
+"""`kernbench tune`: finds the parameter values with the least predicted time; a GPU measures the best."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,14 +44,14 @@ SECONDS = Annotated[
 ]
 YES = Annotated[bool, typer.Option("--yes", help="Do not ask before the kernel is run thousands of times.")]
 _LONGEST_POINT = 3600.0
-# a point with a time is right, or was not asked, and safe: others get none
+# a point with a time is right (or not judged) and safe: others are not timed
 _TIMED = "failed IS NULL AND refused IS NULL AND time_ps IS NOT NULL"
 _BAD = "failed IS NULL AND refused IS NULL AND (safe IS NOT 1 OR right IS 0)"
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A point with its predicted time, and what a GPU measured: a time, or why there is none."""
+    """A point with its predicted time, and the GPU's measurement: a time, or why there is none."""
 
     row: Data
     measured_ps: int | None = None
@@ -83,7 +83,7 @@ def tune(
 ) -> None:
     """Run a bench at every combination of the given values and rank them by predicted time.
 
-    Points that are wrong or not safe have no time and take no part. Exit code 1 if none is left.
+    Points that are wrong or not safe have no time and are left out. Exit code 1 if none is left.
     """
     from kernbench.sweep import Limits, Store, make_plan
     from kernbench.sweep.planning.plan import parse_over
@@ -109,7 +109,7 @@ def tune(
 
 
 def _check_device(bench: Bench, device: str | None) -> None:
-    """Refuse what cannot be measured before hours of predictions."""
+    """Refuse an unsuitable --device before hours of predictions."""
     if device is None:
         return
     if device != "cuda":
@@ -122,7 +122,7 @@ def _check_device(bench: Bench, device: str | None) -> None:
 
 @contextmanager
 def _database(out: Path | None) -> Iterator[Path]:
-    """Where points live: in the file that is named, or for as long as this takes."""
+    """The database file of the points: the one named, or a temporary one."""
     from kernbench.sweep.database import SUFFIXES
 
     if out is not None:
@@ -133,7 +133,7 @@ def _database(out: Path | None) -> Iterator[Path]:
 
 
 def _ranked(store: "Store", best: int) -> Iterator[Ranked]:
-    """The fastest first; of equals the one whose values come first."""
+    """The fastest first; ties in the order of their values."""
     rows = sorted(store.rows(_TIMED, asked=True), key=lambda row: int(row["time_ps"]))
     return map(Ranked, islice(rows, best))
 
@@ -147,7 +147,7 @@ def _measured(one: Ranked, bench: Bench, panel: str | None, values: Data, keys: 
 
 
 def _show(store: "Store", bench: Bench, ranked: list[Ranked]) -> None:
-    """The ranking, what became of the other points, and which one to take."""
+    """Print the ranking, a summary of the other points, and the recommended point."""
     counts, keys = store.counts(), store.plan.keys
     if ranked:
         results().print(_table(f"{bench.name}: the fastest of {counts.done:,} points", keys, ranked))

@@ -1,1 +1,1 @@
-"""What a command gives: text on the console, a JSON document, arrays from inside a run, acknowledged findings."""
+"""Output of commands: text on the console, JSON documents, arrays from inside a run, acknowledged findings."""

@@ -1,4 +1,4 @@
-"""Acknowledged findings on the command line: reading and writing baselines, and saying what did not count."""
+"""Acknowledged findings on the command line: reads and writes baselines, and reports what did not count."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,16 +34,16 @@ def known_findings(baseline: Path | None, write: Path | None, reason: str) -> li
     if reason and write is None:
         raise BenchError("--reason is for --write-baseline FILE")
     if write is not None and write.exists():
-        # what is written over must be a baseline, too
+        # only an existing baseline may be overwritten
         read_baseline(write)
     return read_baseline(baseline) if baseline is not None else []
 
 
 def print_acknowledged(runs: list[tuple[str, Run]], known: list[Entry], write: Path | None, reason: str) -> None:
-    """What did not count and why, what a baseline names in vain, and how to acknowledge what is left."""
+    """Print what did not count and why, unused baseline entries, and how to acknowledge the remaining findings."""
     console = results()
     for title, run in runs:
-        # what is being written to a baseline needs no comment
+        # findings that are being written to a baseline need no comment
         for text in (acknowledged_text(title, run), None if write is not None else marks_text(run)):
             if text:
                 console.print(text, soft_wrap=True)

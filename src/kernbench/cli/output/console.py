@@ -1,4 +1,4 @@
-"""Where the commands print: results on standard output, progress and errors on standard error; the exit codes."""
+"""The consoles of commands: results on standard output, progress and errors on standard error; the exit codes."""
 
 import io
 import os
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 RIGHT_AND_SAFE, FOUND, MISUSE, INTERRUPTED = 0, 1, 2, 130
-# tables in fewer columns show nothing that can be read: a narrower terminal wraps them
+# tables in fewer columns are unreadable: a narrower terminal wraps them
 _NARROWEST = 60
-# files that the command of this process was asked for
+# files that the command of this process will write
 _PROMISED: list[Path] = []
-# what people write by hand
+# suffixes of source files
 _SOURCES = (".py", ".toml")
 
 
 def results() -> "Console":
-    """Standard output; wide enough that tables are whole when it is no terminal and nobody says how wide it is."""
+    """Standard output; wide enough for whole tables unless it is a terminal or has a given width."""
     from kernbench.cli.output.pipes import Console
 
     console = Console(markup=False, highlight=False)
@@ -37,14 +37,14 @@ def results() -> "Console":
 
 
 def print_anything() -> None:
-    """Let characters that a stream cannot take (in an ASCII locale, say) be written as escapes."""
+    """Write characters that a stream cannot encode (in an ASCII locale, say) as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def print_nothing_more(stream: IO[str] | None) -> None:
-    """Forget what a stream has not taken and will be given; Python would try again, and complain, when it ends."""
+    """Discard what a stream has not written; Python would otherwise retry at exit, and complain."""
     if stream is not None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -59,13 +59,13 @@ def errors() -> "Console":
 
 
 def show_notes() -> None:
-    """Let what the library notes (that it is compiling, say) be seen where standard error is a terminal."""
+    """Show notes of the library (that it is compiling, say) if standard error is a terminal."""
     if not sys.stderr.isatty():
         return
     import logging
 
     class Shown(logging.Handler):
-        """Prints as errors are printed: between the lines of a spinner, where there is one."""
+        """Prints like errors: between the lines of a spinner, if there is one."""
 
         def emit(self, record: logging.LogRecord) -> None:
             errors().print(record.getMessage(), style="dim", soft_wrap=True)
@@ -77,9 +77,9 @@ def show_notes() -> None:
 
 @contextmanager
 def progress(total: int, by_itself: bool = True) -> Iterator["Progress"]:
-    """A spinner with what is being done, shown on a terminal only and gone when done.
+    """A spinner with the current activity, shown on a terminal only and removed at the end.
 
-    `by_itself`: a thread keeps it turning; without, whoever forks processes meanwhile calls its `refresh`.
+    `by_itself`: a thread animates it; otherwise a caller that forks processes meanwhile calls its `refresh`.
     """
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -91,17 +91,19 @@ def progress(total: int, by_itself: bool = True) -> Iterator["Progress"]:
 
 
 def promise(files: Mapping[str, Path | None]) -> None:
-    """Note that the command will write those files that are named."""
+    """Record the files that the command will write."""
     _PROMISED.extend(file for file in files.values() if file is not None)
 
 
 def owes_files() -> bool:
-    """Whether the command was asked for files."""
+    """Whether the command will write files."""
     return bool(_PROMISED)
 
 
 def check_target(option: str, file: Path, replaces: bool = False) -> None:
-    """Refuse a file that cannot be written before the work begins, and one of source, unless the option replaces it."""
+    """Refuse a file that cannot be written before the work begins, and source files, unless the option replaces
+    them.
+    """
     if file.is_dir():
         raise BenchError(f"{option} {file} is a folder: name a file in it, such as {file / 'result'}")
     if not file.parent.is_dir():
@@ -114,7 +116,9 @@ def check_target(option: str, file: Path, replaces: bool = False) -> None:
 
 
 def _require_writable(option: str, file: Path) -> None:
-    """Open the file, or one without a name in its folder: whether that takes one, as /proc does not, shows only so."""
+    """Test by opening the file, or an unnamed one in its folder: only that shows whether it can be written (as in
+    /proc).
+    """
     try:
         with file.open("ab") if file.exists() else TemporaryFile(dir=file.parent):
             pass
@@ -123,15 +127,15 @@ def _require_writable(option: str, file: Path) -> None:
 
 
 def _sources() -> tuple[str, ...]:
-    """Suffixes of files that people write by hand, for any target."""
+    """Suffixes of source files, for any target."""
     return (*_SOURCES, *(suffix for row in listed() for suffix in row.sources))
 
 
 def check_targets(files: Mapping[str, Path | None], replaces: str = "") -> None:
-    """As `check_target` for each option that names a file; no two may name the same. `replaces` names an option that
+    """`check_target` for each option that names a file; all must differ. `replaces` names an option that
     writes source.
 
-    The command will write these files: from here on it goes to its end, also where nobody reads what it prints.
+    The command will write these files: from here on it runs to its end, even if its output is not read.
     """
     promise(files)
     named: dict[Path, str] = {}

@@ -1,4 +1,4 @@
-"""Answers for other programs: one JSON document a command, to a file or, with `--json -`, to standard output."""
+"""Results for other programs: one JSON document per command, to a file or, with `--json -`, to standard output."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ JSON = Annotated[
     typer.Option("--json", metavar="FILE", help="Write the answer to this file as JSON; - is standard output."),
 ]
 STDOUT = Path("-")
-# standard output, while documents alone are written to it
+# descriptor of the real standard output, while it is reserved for documents
 _KEPT: list[int] = []
 _PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}):(?:\d+:)? ")
 
@@ -27,7 +27,7 @@ _PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}):(?:\d+:)? "
 def write_document(
     target: Path | None, command: str, data: Mapping[str, object] | Callable[[], Mapping[str, object]]
 ) -> None:
-    """Write what a command answers, if somebody asked for it; data that take long to make are given as a function."""
+    """Write the result of a command if requested; data that take long to make are given as a function."""
     if target is None:
         return
     if callable(data):
@@ -43,8 +43,8 @@ def write_document(
 
 @contextmanager
 def standard_output_for_documents() -> Iterator[None]:
-    """Inside, documents alone have standard output: whatever else is written there goes to standard error, also by
-    `os.write` or by `printf` of a library that a bench calls.
+    """Inside this context, standard output is reserved for documents: all other output goes to standard error, also
+    from `os.write` or from `printf` of a library that a bench calls.
     """
     if not is_descriptor(sys.stdout, 1):
         with redirect_stdout(sys.stderr):
@@ -58,7 +58,7 @@ def standard_output_for_documents() -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        # what C code has printed and not yet written
+        # buffered output of C code
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).fflush(None)
         _KEPT.remove(kept)
@@ -67,7 +67,7 @@ def standard_output_for_documents() -> Iterator[None]:
 
 
 def _write_out(text: str) -> None:
-    """Write to standard output, past whatever is in its place now."""
+    """Write to the real standard output, even while it is replaced."""
     stream = sys.__stdout__ if sys.stdout is sys.stderr else sys.stdout
     if stream is None:
         raise MisuseError("--json -: standard output is closed; name a file instead")
@@ -81,7 +81,7 @@ def _write_out(text: str) -> None:
 
 
 def is_descriptor(stream: object, number: int) -> bool:
-    """Whether a stream is the one of the process, and not one that a test or a notebook put in its place."""
+    """Whether a stream is that of the process, and not replaced by a test or a notebook."""
     try:
         return bool(stream.fileno() == number)  # type: ignore[attr-defined]
     except (OSError, ValueError, AttributeError):
@@ -94,7 +94,7 @@ def wants_stdout(words: Sequence[str]) -> bool:
 
 
 def error_data(error: Exception, text: str) -> dict[str, object]:
-    """A refusal as data: what it says, the place it is about, and the part of it that says what to do."""
+    """An error as data: its text, the location it is about, and the part of it that says what to do."""
     from kernbench.result.finding import Place, place_dict
 
     where = getattr(error, "where", None)

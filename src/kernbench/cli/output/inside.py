@@ -1,4 +1,4 @@
-"""Options of the commands that look inside a run, and what they print."""
+"""Options of the commands that look inside a run, and their output."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +47,7 @@ def check_first_wrong(stop_at: str | None, shapes_only: bool, all_algorithms: bo
 
 
 def check_options(stop_at: str | None, dump: Path | None) -> None:
-    """A dump is of the place where a run stops."""
+    """A dump needs the point where a run stops."""
     if dump is not None and stop_at is None:
         raise BenchError(f"--dump {dump}: it takes what the kernel holds at a place, so name one with --stop-at")
 
@@ -61,7 +61,7 @@ def stop_and_print(
     launched: Callable[[Stopper], Run],
     strict: bool = False,
 ) -> None:
-    """Run until there, print what it had, and end the command."""
+    """Run until the stopping point, print the values, and end the command."""
     result = run_until(stop_at, launched, strict)
     console = results()
     if result.findings:

@@ -1,4 +1,6 @@
-"""A console whose reader may go away: `kernbench run ... | head`. What it prints comes from anybody's files."""
+"""A console whose reader may close the pipe: `kernbench run ... | head`. It escapes control characters in what it
+prints.
+"""
 
 from collections.abc import Iterable
 
@@ -10,17 +12,19 @@ from kernbench.common.visible import visible
 
 
 class Console(rich.console.Console):
-    """Prints until somebody closes the pipe. Styles are its own: an escape in a text is shown, and not obeyed."""
+    """Prints until the pipe is closed. Only its own styles take effect: escape sequences in a text are shown as
+    text.
+    """
 
     def render(
         self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The pieces of what is printed, with characters that a terminal would obey written out."""
+        """The segments to print, with control characters escaped."""
         for piece in super().render(renderable, options):
             yield piece if piece.control else Segment(visible(piece.text), piece.style)
 
     def on_broken_pipe(self) -> None:
-        """Whoever closed the pipe has read enough: the command ends, unless it was asked for files, which it writes."""
+        """A closed pipe ends the command, unless it was asked for files, which it still writes."""
         print_nothing_more(self.file)
         if not owes_files():
             raise SystemExit(FOUND)

@@ -1,1 +1,1 @@
-"""Processes of a command: a copy that runs a file of a person's own, and several pieces of work at once."""
+"""Processes of commands: a forked copy for user files, and several tasks in parallel."""

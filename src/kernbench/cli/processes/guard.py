@@ -1,7 +1,7 @@
-"""Commands that run a person's own file do so in a copy of this process: that ends as it likes, this one says how.
+"""Commands run user files in a forked copy of this process; this process reports how the copy ended.
 
-The copy has the terminal, so that `breakpoint()` and Ctrl-C work as ever. It sends its exit code before it ends. If it
-ends without (`os._exit(0)` in the bench, a crash in C code), there is no verdict, and the exit code is never 0.
+The copy has the terminal, so that `breakpoint()` and Ctrl-C work as usual. It sends its exit code before it ends. If it
+ends without (by `os._exit(0)` in the bench, or a crash in C code), there is no verdict, and the exit code is never 0.
 """
 
 import atexit
@@ -31,7 +31,7 @@ _NEXT = "a bench returns its Run or raises an error, and does not end its proces
 
 
 def runs_files(words: Sequence[str]) -> bool:
-    """Whether the words behind a command name a file that is not kernbench's, and a copy of this process can run it."""
+    """Whether the words after a command name a user's file, and this system can fork."""
     if not is_descriptor(sys.stdout, 1):
         return False
     named = any(word.endswith(".py") or word.startswith(_FOLDERS) or os.sep in word for word in words)
@@ -39,11 +39,11 @@ def runs_files(words: Sequence[str]) -> bool:
 
 
 def guarded(words: Sequence[str], body: Callable[[], None]) -> int:
-    """Run `body`, which ends with SystemExit, in a copy of this process; its exit code, or `FOUND` if it had none."""
+    """Run `body`, which ends with SystemExit, in a forked copy; returns its exit code, or `FOUND` if it sent none."""
     (results, to_results), (trace, to_trace) = os.pipe(), os.pipe()
     key, me = new_key(), os.getpid()
     with warnings.catch_warnings():
-        # no thread of Python runs; those of the matrix library are started anew in a copy
+        # no Python threads run; those of the matrix library are restarted in the copy
         warnings.simplefilter("ignore", DeprecationWarning)
         copy = os.fork()
     if copy == 0:
@@ -56,7 +56,7 @@ def guarded(words: Sequence[str], body: Callable[[], None]) -> int:
 
 
 def _run_in_copy(body: Callable[[], None], sender: Sender, trace: int, parent: int) -> NoReturn:
-    """Carry out the command and send its exit code. Threads that the bench has left running are not waited for."""
+    """Run the command and send its exit code. Threads that the bench has left running are not waited for."""
     code = FOUND
     try:
         end_with(parent)
@@ -87,7 +87,7 @@ def _code_of(body: Callable[[], None]) -> int:
 
 
 def _verdict(words: Sequence[str], copy: int, results: Receiver, trace: Tail) -> int:
-    """The exit code that a copy has sent; without one, what became of it is printed."""
+    """The exit code that a copy has sent; if there is none, its end is reported."""
     status = _waited(copy)
     messages: list[Data] = []
     with suppress(BrokenChannelError):
@@ -107,7 +107,7 @@ def _verdict(words: Sequence[str], copy: int, results: Receiver, trace: Tail) ->
 
 
 class _NoVerdictError(BenchError):
-    """The process of a bench has ended too early."""
+    """The process of a bench ended before its verdict."""
 
     def __init__(self, ended: Ended):
         super().__init__(f"there is no verdict: the process of the bench {ended.reason()}; {_NEXT}")

@@ -1,7 +1,7 @@
-"""Several pieces of work at once, a process for each core: what they give comes back as it is done.
+"""Several tasks in parallel, a process for each core; results are returned as they are done.
 
-Processes are forked, so that the work may be any function. Where that is not possible (other systems than Linux), or
-one process would be as good, everything runs here, one after the other.
+Processes are forked, so that tasks may be any function. If that is not possible (on other systems than Linux), or
+one process is enough, everything runs here, in order.
 """
 
 import multiprocessing
@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# what forked processes do: they have it from their parent
+# the function that forked processes inherit
 _work: list[Callable[[Any], object]] = []
 
 
 def run_all(
     tasks: Sequence[Task], work: Callable[[Task], Result], most: int | None = None
 ) -> Iterator[tuple[Task, Result | None]]:
-    """(task, what `work` gives for it) as they come, up to `most` at a time (None: one for each core), the first tasks
-    first; None for a task whose process died.
+    """(task, result of `work`) in order of completion, up to `most` at a time (None: one per core), started in order;
+    None for a task whose process died.
     """
     count = min(len(tasks), len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1, most or len(tasks))
     if count < 2:
@@ -36,7 +36,7 @@ def run_all(
         for task, found in _forked(left, count):
             left.remove(task)
             yield task, found
-        # somebody died, nobody knows who: each of the rest in a process of its own
+        # it is unknown which process died: run each remaining task in a process of its own
         for task in left:
             yield next(_forked([task], 1), (task, None))
     finally:
@@ -44,10 +44,10 @@ def run_all(
 
 
 def _forked(tasks: Sequence[Task], count: int) -> Iterator[tuple[Task, Any]]:
-    """What is done before all is done or a process dies."""
+    """The results before all are done or a process dies."""
     with ProcessPoolExecutor(count, multiprocessing.get_context("fork")) as pool:
         with warnings.catch_warnings():
-            # nobody else runs in this process that a fork could surprise
+            # no other threads run in this process that a fork could break
             warnings.simplefilter("ignore", DeprecationWarning)
             waiting: dict[Future[object], Task] = {pool.submit(_call, task): task for task in tasks}
         while waiting:

@@ -1,4 +1,4 @@
-"""Running the points of a sweep from the command line: progress, how long it will take, where it runs."""
+"""Runs the points of a sweep from the command line: progress, estimated duration, choice of machine."""
 
 import os
 import sys
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from kernbench.sweep.executors import Done
     from kernbench.sweep.planning.plan import Position
 
-# functional passes above which a person is asked
+# functional passes above which the user is asked
 _MANY_PASSES = 1000
-# seconds after which it is known how long a sweep takes, and how long it takes at least to be worth a word
+# seconds after which the duration can be estimated, and the least duration that is reported
 _KNOWN, _LONG = 3.0, 60.0
-# passes that every worker tries before a person is asked
+# passes per worker before the user is asked
 _TRIED = 4
-# seconds between two looks at the progress line
+# seconds between two refreshes of the progress line
 _REFRESH = 0.2
 
 
 class Pace:
-    """How fast points come, from the moment the first of them came: what was before is the start of processes, the
-    import of the bench and compiling, which no later point takes.
+    """The rate of points since the first one: what comes before is the start of processes, the import of the bench
+    and compiling, which later points do not repeat.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """How long it is known."""
+        """The length of the measurement."""
         return self._last - self._first
 
     def note(self, points: int, now: float) -> None:
-        """So many points have come."""
+        """Record that this many points were done."""
         if not points:
             return
         if not self._points:
@@ -51,13 +51,13 @@ class Pace:
         self._last, self._points = now, self._points + points
 
     def takes(self, points: float) -> float:
-        """Seconds that so many more points will take; nothing where it is not known yet."""
+        """Estimated seconds for this many more points; None if not known yet."""
         come = self._points - self._before
         return self.seconds * points / come if come else 0.0
 
 
 class _Shown:
-    """A store whose growth is seen: on the progress line, and, of a long sweep, in a sentence."""
+    """A store that reports its growth on the progress line and, for a long sweep, in a sentence."""
 
     def __init__(self, store: "Store", bar: "Progress", done: int):
         self._store, self._bar = store, bar
@@ -68,11 +68,11 @@ class _Shown:
 
     @property
     def held(self) -> int:
-        """How many points another sweep is at."""
+        """How many points another sweep is working on."""
         return self._store.held
 
     def forget_held(self) -> None:
-        """Begin to count anew."""
+        """Reset the count."""
         if self._store.held and not self._waits:
             self._waits = True
             errors().print(f"waiting for {self._store.held:,} points that another sweep is at", soft_wrap=True)
@@ -103,7 +103,7 @@ class _Shown:
 
 
 def _span(seconds: float) -> str:
-    """A stretch of time as people say it."""
+    """A duration in words."""
     for unit, size in (("years", 31_557_600), ("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"about {seconds / size:,.0f} {unit}"
@@ -111,7 +111,7 @@ def _span(seconds: float) -> str:
 
 
 def run_points(store: "Store", pool: "AbstractContextManager[Executor]", title: str, yes: bool) -> None:
-    """Run what is not done yet, and keep it."""
+    """Run the points that are not done yet, and store them."""
     from kernbench.sweep import run_sweep
 
     plan = store.plan
@@ -133,7 +133,7 @@ def run_points(store: "Store", pool: "AbstractContextManager[Executor]", title: 
 
 
 def _ask(plan: "Plan", executor: "Executor", shown: _Shown, done: int, bar: "Progress") -> None:
-    """Run some passes of very many, say how long all of them will take, and let a person decide."""
+    """Run some of very many passes, report the estimated duration of all, and let the user decide."""
     from kernbench.sweep import run_sweep
 
     left = plan.passes - done // plan.in_group()
@@ -144,7 +144,7 @@ def _ask(plan: "Plan", executor: "Executor", shown: _Shown, done: int, bar: "Pro
     seconds = time.monotonic() - begin
     tried = 1
     if seconds < _KNOWN:
-        # most of that was the start; some more for every worker show how fast it goes on
+        # most of that was start-up; a few more per worker show the true rate
         shown.pace = Pace()
         more = max(1, min(_TRIED * executor.workers, left // 10))
         run_sweep(plan, executor, shown, passes=more)

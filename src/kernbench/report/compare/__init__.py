@@ -1,1 +1,1 @@
-"""Several runs beside each other: what they are called, what differs, which is fastest and why."""
+"""Comparing several runs: titles, differences, ranking by time with reasons."""

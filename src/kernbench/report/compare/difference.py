@@ -1,4 +1,4 @@
-"""Two runs beside each other: whether both are right and safe, what changed, and where on the critical path."""
+"""Compares two runs: whether both are right and safe, what changed, and where on the critical path."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,13 +19,13 @@ from kernbench.result.launches import launch_names
 from kernbench.result.run import Run
 
 _LINES = 12
-# of the longer time; smaller changes are not worth a word
+# fraction of the longer time below which changes are not reported
 _WORTH_SAYING = 0.01
 
 
 @dataclass(frozen=True)
 class Number:
-    """A figure of both runs as texts, and its change; of a `cost` less is better."""
+    """A figure of both runs as text, and its change; of a `cost` less is better."""
 
     name: str
     a: str
@@ -36,7 +36,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Share:
-    """A part of both times, in picoseconds; `text` is a kernel line's own."""
+    """A part of both times, in picoseconds; `text` is the source text of a kernel line."""
 
     name: str
     a_ps: int
@@ -47,7 +47,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Difference:
-    """How two runs differ; everything a table or a page shows of it, as plain data."""
+    """The differences of two runs; all data of the tables and pages."""
 
     title: str
     names: tuple[str, str]
@@ -66,7 +66,7 @@ class Difference:
 
 
 def difference(a: Run, b: Run, names: tuple[str, str] = ("A", "B")) -> Difference:
-    """What changed from `a` to `b`; what their names share is the title."""
+    """The changes from `a` to `b`; the title is the common part of their names."""
     title, *own = apart(*names)
     names = (own[0], own[1])
     times = _time(a), _time(b)
@@ -86,7 +86,7 @@ def difference(a: Run, b: Run, names: tuple[str, str] = ("A", "B")) -> Differenc
 
 
 def _time(run: Run) -> int | None:
-    """Picoseconds, modelled or measured; None where there is no time."""
+    """Picoseconds, modelled or measured; None without a time."""
     measured = run.metrics.get("gpu_time_ns")
     return run.metrics.get("time_ps") if measured is None else measured * 1000
 
@@ -156,7 +156,7 @@ def _kinds(findings: list[Finding]) -> str:
 
 
 _COSTS = ("time", "x physical limit", "x floor of its work", "largest error")
-# numbers of metrics worth comparing: key, name, how it is shown
+# metrics that are compared: key, name, formatting
 _METRICS = (
     ("limit_ratio", "x physical limit", lambda v: f"{v:.3g}"),
     ("floor_ratio", "x floor of its work", lambda v: f"{v:.3g}"),
@@ -172,7 +172,7 @@ _METRICS = (
 
 
 def _figures(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
-    """Name, both values and how they are shown, of what at least one run has."""
+    """Name, both values and their formatting, of what at least one run has."""
     yield "time", _time(a), _time(b), duration
     yield from _launch_times(a, b)
     for key, name, show in _METRICS:
@@ -185,7 +185,7 @@ def _figures(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
 
 
 def _launch_times(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
-    """The time of each launch, where a run is of several."""
+    """The time of each launch, for runs with several."""
     times = [{name: _time(launch) for name, launch in launch_names(run)} for run in (a, b)]
     for name in dict.fromkeys([*times[0], *times[1]]):
         yield f"time of {name}", times[0].get(name), times[1].get(name), duration
@@ -206,7 +206,7 @@ def _change(a: float, b: float) -> str:
 
 
 def _settings(a: Run, b: Run) -> list[tuple[str, str, str]]:
-    """What differs in where the runs come from."""
+    """Differences of the origins of the runs."""
     x, y = dict(_flat(a.origin)), dict(_flat(b.origin))
     keys = dict.fromkeys([*x, *y])
     return [(key, x.get(key, ""), y.get(key, "")) for key in keys if x.get(key) != y.get(key)]
@@ -239,9 +239,10 @@ _NOTHING: _Spent = (0, set())
 
 
 def _line_shares(a: Run, b: Run) -> list[Share]:
-    """The critical path by kernel line: known by its text, since it may move; equal lines of a function are one.
+    """The critical path by kernel line, identified by its text, since it may move; equal lines of a function are
+    merged.
 
-    A line that only one version has is the other's of the same function and text, if its file has another name.
+    Lines that only one version has are matched by function and text if their files have different names.
     """
     x, y = _by_line(a), _by_line(b)
     pairs = [(key, key) for key in x if key in y] + _renamed(x, y)
@@ -253,7 +254,7 @@ def _line_shares(a: Run, b: Run) -> list[Share]:
 
 
 def _renamed(x: _Lines, y: _Lines) -> list[tuple[_Line, _Line]]:
-    """Lines of two versions that lie in files of different names; none where several would do."""
+    """Lines of two versions in files of different names; none if there are several candidates."""
     others: dict[tuple[str, str], list[_Line]] = {}
     for key in y:
         if key not in x:
@@ -264,7 +265,7 @@ def _renamed(x: _Lines, y: _Lines) -> list[tuple[_Line, _Line]]:
 
 
 def _line_share(sides: list[tuple[str, _Spent]], text: str) -> Share:
-    """The row of a line that lies in these files (one, or one in each version)."""
+    """The row of a line in these files (one, or one in each version)."""
     numbers: dict[str, set[int]] = {}
     for file, (_, lines) in sides:
         if file:
@@ -286,7 +287,7 @@ def _by_line(run: Run) -> _Lines:
 
 
 def difference_text(held: Difference) -> RenderableType:
-    """The difference as a person reads it in a terminal."""
+    """The difference as text for a terminal."""
     a, b = held.names
     parts: list[RenderableType] = [Text(": ".join(filter(None, (held.title, held.summary))), style="bold")]
     parts += [Text(f"  {warning}", style="yellow") for warning in held.warnings]
@@ -309,7 +310,7 @@ def difference_text(held: Difference) -> RenderableType:
 
 
 def _share_table(title: str, a: str, b: str, rows: list[Share]) -> RenderableType:
-    """The parts that changed; how many did not."""
+    """The parts that changed, and the number of those that did not."""
     equal = sum(row.a_ps == row.b_ps for row in rows)
     if equal == len(rows):
         return Text(f"{title}: the same in both", style="dim")
@@ -324,6 +325,6 @@ def _share_table(title: str, a: str, b: str, rows: list[Share]) -> RenderableTyp
 
 
 def _styled(change: str, cost: bool) -> Text:
-    """More of a cost is bad; of other things, who knows."""
+    """More of a cost is bad; other changes are neutral."""
     colours = {"+": "red", "-": "green"} if cost else {"+": "", "-": ""}
     return Text(change, style=colours.get(change[:1], "dim"))

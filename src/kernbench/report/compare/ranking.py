@@ -1,4 +1,4 @@
-"""Several ways to do one job, fastest first, and why the first wins: where the others spend the time it saves."""
+"""Several ways to solve one problem, fastest first, and why the first wins: where the others lose time."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
 _CAUSES = 3
-# of the slower time; smaller differences are not worth a word
+# fraction of the slower time below which differences are not reported
 _WORTH_SAYING = 0.01
 
 
 class Contender(NamedTuple):
-    """A way to do the job: its name, what it does, its run, or why it does not run here."""
+    """A way to solve the problem: its name, its idea, its run, or why it does not run here."""
 
     name: str
     idea: str
@@ -26,7 +26,7 @@ class Contender(NamedTuple):
 
     @property
     def time(self) -> int | None:
-        """Picoseconds, on the machine or measured on a GPU; None for one that has no time."""
+        """Picoseconds, on the machine or measured on a GPU; None without a time."""
         if self.run is None:
             return None
         measured = self.run.metrics.get("gpu_time_ns")
@@ -39,7 +39,7 @@ def ranked(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def ranking_table(title: str, contenders: Sequence[Contender]) -> Table:
-    """One row a contender, fastest first."""
+    """One row per contender, fastest first."""
     table = Table(title=title, title_justify="left")
     far, ratio, _ = distance(one.run for one in contenders if one.run is not None)
     for name in ("", "algorithm", "right", "safe", "time", "x best", far, "most of the time"):
@@ -83,7 +83,7 @@ def time_by_cause(metrics: Fields) -> dict[str, int]:
 
 
 def ranking_text(contenders: Sequence[Contender], reference: str) -> Text:
-    """What the fastest does, and where the reference and the runner-up lose the time that it saves."""
+    """The idea of the fastest, and where the reference and the runner-up lose time against it."""
     timed = [c for c in ranked(contenders) if c.time is not None]
     text = Text()
     if not timed:
@@ -99,7 +99,7 @@ def ranking_text(contenders: Sequence[Contender], reference: str) -> Text:
 
 
 def _against(best: Contender, rival: Contender) -> str:
-    """By how much, and by which causes."""
+    """The difference in time, and its causes."""
     assert best.run is not None
     assert rival.run is not None
     ours, theirs = time_by_cause(best.run.metrics), time_by_cause(rival.run.metrics)

@@ -1,4 +1,4 @@
-"""What runs are called beside each other: by panel or kernel, and where that is not enough by what differs."""
+"""Titles of several runs: panel or kernel and, if those are not unique, the parameters that differ."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -45,7 +45,9 @@ def _parameters(run: Run) -> dict[str, object]:
 
 
 def apart(a: str, b: str) -> tuple[str, str, str]:
-    """What two names share, and what is left of each: "before: decode" and "after: decode" are before and after."""
+    """The common part of two names, and the rest of each: "before: decode" and "after: decode" become before and
+    after.
+    """
     x, y = a.split(), b.split()
     first = 0
     while first < min(len(x), len(y)) - 1 and x[first] == y[first]:

@@ -9,12 +9,12 @@ from kernbench.report.text.plain import plain_text
 from kernbench.report.text.verdict import run_text
 from kernbench.result.run import Run
 
-# what XML 1.0 cannot carry
+# characters that XML 1.0 cannot represent
 _FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�")
 
 
 class Checked(Protocol):
-    """One case: a panel of a file, what came of it, or why nothing did."""
+    """One case: a panel of a file, with its run, or the reason why there is none."""
 
     @property
     def file(self) -> object:
@@ -33,17 +33,17 @@ class Checked(Protocol):
 
     @property
     def run(self) -> Run | None:
-        """What came of it; None where it came to no end."""
+        """Its run; None if it did not finish."""
         ...
 
     @property
     def error(self) -> str:
-        """Why it came to no end."""
+        """Why it did not finish."""
         ...
 
     @property
     def output(self) -> str:
-        """What it printed."""
+        """Its printed output."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class Checked(Protocol):
 def junit_xml(cases: Sequence[Checked]) -> bytes:
     """`cases` have file, panel, seconds, run, error, output and passed; each file is a suite.
 
-    What is formal in a case that passed is its output.
+    Formal findings of a case that passed are its output.
     """
     root = ElementTree.Element("testsuites")
     for file in dict.fromkeys(str(case.file) for case in cases):

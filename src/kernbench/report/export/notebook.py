@@ -1,5 +1,5 @@
-"""A run as a notebook shows it: the verdict as a table, findings as text, the timeline as a still picture, and folded
-away the whole page. All but the page needs no script, and takes the notebook's own colours.
+"""A run in a notebook: the verdict as a table, findings as text, the timeline as a static picture, and the whole page,
+collapsed. All but the page works without scripts, and uses the notebook's colours.
 """
 
 from html import escape
@@ -13,14 +13,14 @@ from kernbench.report.time.explanation import duration
 from kernbench.result.launches import bound_of
 from kernbench.result.run import Run
 
-# characters of a page that a notebook still carries
+# most characters of a page that is included in a notebook
 _MOST = 1_500_000
 _WORDS = {True: "yes", False: "NO", None: "not asked"}
 _CELL = 'style="text-align:left;padding:2px 12px 2px 0"'
 
 
 def notebook_html(run: Run) -> str:
-    """What Jupyter shows for a run."""
+    """The HTML that Jupyter shows for a run."""
     title = str(run.origin.get("bench") or run.origin.get("kernel") or "run")
     parts = [_table(title, run)]
     if not run.ok:
@@ -46,7 +46,7 @@ def _table(title: str, run: Run) -> str:
 
 
 def _outputs(run: Run) -> list[str]:
-    """Name, shape and type of each; a run that was loaded knows no more of them."""
+    """Name, shape and type of each; loaded runs have only these."""
     if run.outputs:
         return [f"{name} {list(array.shape)} {array.dtype}" for name, array in run.outputs.items()]
     kept = run.views.get("outputs", {}).items()

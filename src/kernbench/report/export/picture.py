@@ -1,4 +1,4 @@
-"""A timeline as a still picture (SVG), for wherever no script runs. Its colours suit light and dark ground."""
+"""A timeline as a static picture (SVG), for viewers without scripts. Its colours suit light and dark backgrounds."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from kernbench.report.time.explanation import duration
 from kernbench.result.timeline import Timeline
 
 Floats = NDArray[np.float64]
-# colours that people distinguish whatever their eyes (Okabe and Ito); the last is for all others
+# colours that colour-blind people can distinguish (Okabe and Ito); the last is for all others
 PALETTE = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#c9bd1b", "#7aa6ff", "#8f969e")
 MOST_LANES, BINS = 24, 300
 _LEFT, _WIDE, _ROW, _AXIS, _BAR = 190, 660, 15, 20, 11
@@ -19,9 +19,9 @@ _RIGHT = _LEFT + _WIDE + 10
 
 
 def timeline_svg(timeline: Timeline) -> str:
-    """The whole timeline: a row for each lane, columns as high as the lane was busy, in the colour of what ran most.
+    """The whole timeline: a row for each lane, columns as high as the lane was busy, coloured by what ran most.
 
-    Of many lanes those on the critical path come first, then those with most to do; the text below says so.
+    Of many lanes those on the critical path come first, then the busiest; the text below says so.
     """
     used = np.unique(timeline.lane)
     if not len(used) or not timeline.total:
@@ -53,7 +53,7 @@ def _chosen(timeline: Timeline, used: NDArray[np.int64]) -> list[int]:
 
 
 def _classes(timeline: Timeline) -> NDArray[np.int64]:
-    """For each name its colour: those with most time have one each."""
+    """The colour of each name: those with most time have one of their own."""
     # "waits for 'full' phase 3" and "waits for 'empty' phase 0" are both waits
     labels = [name.split(" '")[0] for name in timeline.names]
     spent: dict[str, float] = {}
@@ -74,13 +74,13 @@ def _busy(timeline: Timeline, lane: int, classes: NDArray[np.int64]) -> Floats:
         mine = kind == number
         done = _before(np.sort(start[mine]), edges) - _before(np.sort(finish[mine]), edges)
         shares[number] = np.diff(done) / (timeline.total / BINS)
-    # spans may lie within spans
+    # spans may be nested
     once: Floats = shares / np.maximum(1.0, shares.sum(axis=0))
     return once
 
 
 def _before(times: NDArray[np.int64], edges: Floats) -> Floats:
-    """Summed over `times`, how long before each edge they were."""
+    """For each edge the time before it, summed over `times`."""
     count = np.searchsorted(times, edges)
     total = np.concatenate([[0], np.cumsum(times, dtype=np.float64)])
     before: Floats = count * edges - total[count]
@@ -88,7 +88,7 @@ def _before(times: NDArray[np.int64], edges: Floats) -> Floats:
 
 
 def _columns(shares: Floats, top: float) -> str:
-    """One path for each colour; neighbours of the same height are one bar."""
+    """One path for each colour; neighbours of the same height are merged."""
     height = np.round(2 * _BAR * shares.sum(axis=0)) / 2
     height[(height == 0) & (shares.sum(axis=0) > 0)] = 0.5
     most = shares.argmax(axis=0)
@@ -121,7 +121,7 @@ def _path(timeline: Timeline, lanes: list[int]) -> str:
 
 
 def _runs(points: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Neighbouring points of a row as one: the row, its first point, and the one after its last."""
+    """Runs of consecutive points: the row, its first point, and the one after its last."""
     found: list[tuple[int, int, int]] = []
     for row, x in points:
         if found and found[-1][0] == row and found[-1][2] == x:

@@ -12,7 +12,7 @@ ENDINGS = (".png", ".svg")
 
 
 def check_plot(file: Path) -> Any:
-    """The `Figure` that draws `file`, by whose ending it is a PNG or SVG; needs matplotlib (the extra `sweep`)."""
+    """The `Figure` that draws `file`, whose suffix selects PNG or SVG; needs matplotlib (the extra `sweep`)."""
     if file.suffix not in ENDINGS:
         raise MisuseError(f"--plot {file}: the file ends in {' or '.join(ENDINGS)}")
     try:
@@ -23,7 +23,7 @@ def check_plot(file: Path) -> Any:
 
 
 def plot_sweep(file: Path, keys: tuple[str, ...], metric: str, rows: list[Data]) -> None:
-    """Write the plot, whole or not at all; rows without the metric have no point in it."""
+    """Write the plot atomically; rows without the metric are left out."""
     figure = check_plot(file)(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     shown = [row for row in rows if row.get(metric) not in ("", None)]

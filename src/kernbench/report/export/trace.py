@@ -1,6 +1,6 @@
 """A timeline as a Perfetto trace: a group of tracks for each PE, a track for each engine and link, arrows from sends
-to receives. Perfetto counts nanoseconds; the exact picoseconds are in each slice's arguments. Where a timeline knows
-only order, a position is drawn as a microsecond and the groups say that it is none.
+to receives. Perfetto counts nanoseconds; the exact picoseconds are in each slice's arguments. If a timeline has only
+an order, a position is drawn as a microsecond, and the names of groups say so.
 """
 
 from typing import Any
@@ -10,16 +10,16 @@ from kernbench.result.timeline import Ints, Timeline
 
 SEQUENCE = 1
 _PS_PER_NS = 1000
-# picoseconds that a position is drawn as where only order is known
+# picoseconds that a position is drawn as if only the order is known
 _PS_PER_POSITION = 10**6
 _ORDER_NOTE = " (logical order, not time)"
-# of perfetto, which publishes no types
+# types of perfetto, which publishes none
 Builder = Any
 
 
 def trace_bytes(timeline: Timeline) -> bytes:
     """The trace file's content."""
-    # only a trace needs it: everything else runs where it is missing
+    # only traces need it: everything else works without it
     from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
     builder = TraceProtoBuilder()
@@ -59,7 +59,7 @@ def _track(builder: Builder, uuid: int, name: str, parent: int | None) -> None:
 
 
 def _flow_ids(timeline: Timeline) -> dict[int, tuple[int, ...]]:
-    """For each span the flows that touch it."""
+    """For each span its flows."""
     ids: dict[int, tuple[int, ...]] = {}
     for number, (source, target) in enumerate(timeline.flows.tolist(), 1):
         for span in (source, target):

@@ -1,4 +1,4 @@
-"""Runs as one HTML page that needs nothing else: no network, no server, no second file."""
+"""Runs as one self-contained HTML page: no network, no server, no second file."""
 
 from kernbench.report.page.document import page_html
 

@@ -1,4 +1,6 @@
-"""The page as text: style, scripts and data in one document, whose own policy lets nothing else in."""
+"""The text of the page: style, scripts and data in one document with a content security policy that allows nothing
+else.
+"""
 
 import base64
 import hashlib
@@ -19,7 +21,7 @@ from kernbench.result.launches import bound_of, formal_by_kernel
 from kernbench.result.run import Run
 
 MOST_MESSAGES = 200_000
-# in the order in which they need each other
+# in the order of their dependences
 SCRIPTS = (
     "dom",
     "format",
@@ -42,7 +44,7 @@ SCRIPTS = (
     "compare",
     "main",
 )
-# of the table of runs; a phone leaves out the wide ones
+# columns of the table of runs; narrow screens omit the wide ones
 _COLUMNS = (
     ("run", ""),
     ("right", ""),
@@ -56,8 +58,8 @@ _WORDS = {True: ("yes", "good"), False: ("NO", "bad"), None: ("not asked", "quie
 
 
 def page_html(title: str, runs: Sequence[tuple[str, Run]], compare: Sequence[Mapping[str, object]] = ()) -> str:
-    """The document: `runs` with their names as tabs, after what `report.compare` says of them."""
-    # its licence goes wherever it goes
+    """The document: `runs` with their names as tabs, after the differences from `report.compare`."""
+    # its licence must accompany it
     library, own = f"/*\n{_asset('uplot/LICENSE')}*/\n{_asset('uplot/uPlot.iife.min.js')}", _script()
     style = _asset("uplot/uPlot.min.css") + _asset("page.css")
     data = {
@@ -107,12 +109,12 @@ def _asset(name: str) -> str:
 
 
 def _script() -> str:
-    """Our own scripts in one scope of their own."""
+    """The page's own scripts in a scope of their own."""
     return '(() => {\n"use strict";\n' + "\n".join(_asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
 
 
 def _policy(scripts: Sequence[str], style: str) -> str:
-    """Only these scripts and this style; nothing is fetched, whatever the data holds."""
+    """Allow only these scripts and this style; nothing is fetched, whatever the data holds."""
     allowed = " ".join(_digest(script) for script in scripts)
     return f"default-src 'none'; script-src {allowed}; style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
 
@@ -132,7 +134,7 @@ def _run_data(name: str, run: Run) -> dict[str, object]:
 
 
 def _fits(messages: object) -> bool:
-    """Whether a browser gets through so many messages at once; without them a page shows no waves."""
+    """Whether a browser can handle so many messages; without them a page shows no waves."""
     links = messages.get("link") if isinstance(messages, Mapping) else None
     if isinstance(links, Mapping):
         count = links.get("count")
@@ -141,12 +143,12 @@ def _fits(messages: object) -> bool:
 
 
 def _text(value: object) -> str:
-    """Text for HTML, whatever characters it holds."""
+    """Text escaped for HTML."""
     return escape(str(value).encode("utf-8", "replace").decode())
 
 
 def _subtitle(runs: Sequence[tuple[str, Run]]) -> str:
-    """What all runs share of where they come from."""
+    """The common part of the runs' origins."""
     origins = [run.origin for _, run in runs]
     shared = []
     for key in ("target", "kernel", "machine", "schedule", "seed"):

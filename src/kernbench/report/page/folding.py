@@ -1,4 +1,4 @@
-"""A timeline small enough for a page: of very many spans, the shortest neighbours on a lane are drawn as one."""
+"""Makes a timeline small enough for a page: of very many spans, the shortest neighbours on a lane are merged."""
 
 from dataclasses import replace
 
@@ -10,14 +10,14 @@ from kernbench.result.spans import timeline_dict
 from kernbench.result.timeline import Timeline, Waits
 
 Ints = NDArray[np.int64]
-# what a browser gets through, and what may travel of one run
+# limits of a browser, and of the data of one run
 MOST_SPANS, MOST_BYTES = 3_000_000, 3_500_000
-# no page is made smaller than this many spans
+# pages are not reduced below this many spans
 FEWEST = 100_000
 
 
 def small_enough(timeline: Timeline) -> dict[str, object]:
-    """The timeline as data for a page; `folded` in it says what was left out, if anything."""
+    """The timeline as data for a page; `folded` in it says what was merged, if anything."""
     most = MOST_SPANS
     while True:
         thin, note = folded(timeline, most)
@@ -33,10 +33,10 @@ def small_enough(timeline: Timeline) -> dict[str, object]:
 
 
 def folded(timeline: Timeline, most: int) -> tuple[Timeline, str]:
-    """The timeline with about `most` spans at most, and a sentence that says what was done; empty if nothing was.
+    """The timeline with about `most` spans at most, and a sentence about what was merged; empty if nothing was.
 
-    Spans of a lane that are shorter than a cell and begin in the same cell become one, as long as they are together,
-    named after the longest of them. So how busy a lane is stays exact, and nothing moves by more than a cell.
+    Spans of a lane that are shorter than a cell and begin in the same cell become one, with the sum of their lengths,
+    named after the longest of them. So the busy time of a lane stays exact, and nothing moves by more than a cell.
     """
     spans = len(timeline.start)
     if spans <= most:
@@ -56,7 +56,7 @@ def folded(timeline: Timeline, most: int) -> tuple[Timeline, str]:
 
 
 def _groups(timeline: Timeline, order: Ints, cell: int) -> Ints:
-    """For each span, in `order`, the number of what it becomes part of."""
+    """For each span, in `order`, the number of its group."""
     lane, start = timeline.lane[order], timeline.start[order]
     long = (timeline.finish[order] - start) >= cell
     begins = np.ones(len(order), bool)
@@ -67,7 +67,7 @@ def _groups(timeline: Timeline, order: Ints, cell: int) -> Ints:
 def _merge(timeline: Timeline, order: Ints, group: Ints) -> Timeline:
     length = (timeline.finish - timeline.start)[order]
     first = np.flatnonzero(np.diff(group, prepend=-1))
-    # of each group the last in order of length: the longest
+    # the longest span of each group: the last in order of length
     longest = np.lexsort((length, group))[np.append(first[1:], len(group)) - 1]
     start = timeline.start[order][first]
     becomes = np.empty_like(order)
@@ -85,7 +85,7 @@ def _merge(timeline: Timeline, order: Ints, group: Ints) -> Timeline:
 
 
 def _merge_waits(waits: Waits, longest: Ints, becomes: Ints) -> Waits:
-    """Of spans that become one, what the longest waited for, unless that is the same one now."""
+    """The wait of the longest span of each group, unless that waits for its own group."""
     after = waits.after[longest]
     now = np.where(after >= 0, becomes[after], -1)
     return Waits(waits.kinds, waits.kind[longest], np.where(now == np.arange(len(now)), -1, now))

@@ -1,4 +1,4 @@
-"""Acknowledged findings as text, and how to acknowledge those that are left."""
+"""Acknowledged findings as text, and comments that would acknowledge the remaining ones."""
 
 from rich.text import Text
 
@@ -8,7 +8,7 @@ from kernbench.result.run import Run, Status
 
 
 def acknowledged_text(title: str, run: Run) -> Text:
-    """What was acknowledged in a run, a line each; empty if nothing was."""
+    """The acknowledged findings of a run, a line each; empty if there are none."""
     text = Text()
     for row in run.views.get("acknowledged", []):
         place = row["finding"]["where"]
@@ -32,6 +32,6 @@ def marks_text(run: Run) -> Text:
 
 
 def _comment(finding: Finding) -> str:
-    """The mark as a comment of the language its line is written in."""
+    """The mark as a comment in the language of its line."""
     python = finding.where is not None and finding.where.file.endswith(".py")
     return f"{'#' if python else '//'} {mark_for(finding)}"

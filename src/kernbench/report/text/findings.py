@@ -1,4 +1,4 @@
-"""A finding as a person reads it: what, where with the source around it, who else is involved, and what to try next."""
+"""A finding as text: what, where with the source around it, who else is involved, and what to do next."""
 
 from collections.abc import Iterable, Sequence
 
@@ -39,7 +39,7 @@ def finding_text(finding: Finding) -> RenderableType:
 
 
 def formal_text(run: Run) -> RenderableType:
-    """What is formal in a run, as one note for each kernel: a line for each finding, with what to do."""
+    """The formal findings of a run, as one note for each kernel: a line for each finding, with its remedy."""
     notes = formal_by_kernel(run)
     return Group(*(_formal_note(kernel if len(notes) > 1 else "", found) for kernel, found in notes))
 

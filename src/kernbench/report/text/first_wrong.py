@@ -1,4 +1,4 @@
-"""Which intermediate was the first to leave the golden, in words."""
+"""The first wrong intermediate, in words."""
 
 from rich.text import Text
 
@@ -7,7 +7,9 @@ from kernbench.result.run import Run
 
 
 def first_wrong_text(title: str, run: Run) -> Text:
-    """The first wrong value with its place, element and error; or how many were right, and names never met."""
+    """The first wrong value with its location, element and error; or how many were right, and names that never
+    occurred.
+    """
     view = run.views["first_wrong"]
     wrong, text = view["wrong"], Text()
     right = ", ".join(f"{name} {count} times" for name, count in view["right"].items())

@@ -1,4 +1,4 @@
-"""What a kernel printed, as text."""
+"""The printed output of a kernel, as text."""
 
 from rich.text import Text
 
@@ -8,7 +8,7 @@ _SHOWN = 100
 
 
 def printed_text(title: str, run: Run) -> Text:
-    """The lines that the kernel printed, the first of them where there are many; empty if it printed none."""
+    """The lines that the kernel printed, only the first ones of many; empty if it printed none."""
     lines = [str(line).rstrip("\n") for line in run.views.get("printf", [])]
     text = Text()
     if not lines:

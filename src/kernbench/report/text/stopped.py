@@ -1,4 +1,4 @@
-"""What a run had where it was stopped: a table of arrays, and the file of them."""
+"""The values of a run where it was stopped: a table of arrays, and a file of them."""
 
 import io
 import zipfile
@@ -14,12 +14,12 @@ from kernbench.result.finding import Place
 from kernbench.result.run import Run, write_bytes
 
 _FIRST = 4
-# arrays that are shown
+# most arrays that are shown
 _ROWS = 100
 
 
 def stopped_table(title: str, run: Run) -> Group:
-    """Where it stopped and who was there, then a row for each array."""
+    """The stopping point with its program, then a row for each array."""
     view = run.views["stopped"]
     where = view["where"]
     head = Text()
@@ -40,7 +40,7 @@ def stopped_table(title: str, run: Run) -> Group:
 
 
 def row_of(array: Array, about: str) -> list[str]:
-    """Shape, type, least, greatest, how many are no number, and the first values."""
+    """Shape, type, least, greatest, how many are NaN, and the first values."""
     wide = widened(array)
     shape = "x".join(map(str, array.shape)) or "number"
     if not array.size:
@@ -57,14 +57,14 @@ def _text(value: object) -> str:
 
 
 def widened(array: Array) -> Array:
-    """Element types that NumPy itself does not know as float32, which holds them exactly; truth values as bytes."""
+    """Element types that NumPy lacks as float32, which represents them exactly; booleans as bytes."""
     if array.dtype.kind == "b":
         return array.astype(np.uint8)
     return array if array.dtype.kind in "iuf" else array.astype(np.float32)
 
 
 def write_dump(path: Path, run: Run) -> None:
-    """The arrays by name as an .npz file, whole or not at all."""
+    """Write the arrays by name to an .npz file, atomically."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in run.views["stopped"]["arrays"].items():

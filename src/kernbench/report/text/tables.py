@@ -15,15 +15,15 @@ from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
 _COLUMNS = ("right", "safe", "rel. L2", "commands", "time", "bound", "distance", "busy")
-# what a narrow terminal goes without, first to last
+# columns that a narrow terminal omits, first to last
 _SPARED = ("commands", "rel. L2", "busy", "distance", "bound", "time")
 _WIDTH = 120
-# launches of a run that are shown
+# most launches of a run that are shown
 _LAUNCHES = 24
 
 
 def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH) -> Table:
-    """One row a run: right, safe, error, time, what bounds it, how busy the engines were, findings."""
+    """One row per run: right, safe, error, time, what bounds it, how busy the engines were, findings."""
     table = Table(title=title, title_justify="left")
     held = list(runs)
     far = distance(run for _, run in held)
@@ -31,7 +31,7 @@ def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH)
     engines = next((_engines(run.metrics) for _, run, _ in rows if "utilisation" in run.metrics), ())
     headings = {name: name for name in _COLUMNS} | {"busy": "/".join(engines), "distance": far[0]}
     names, cells = [name for name, *_ in rows], [cells for *_, cells in rows]
-    # a column that nothing is known for is left out
+    # columns without values are left out
     known = [name for name in _COLUMNS if any(row[name] for row in cells)]
     table.add_column("panel", no_wrap=True)
     shown = _fitting(width, names, {name: [headings[name], *(row[name] for row in cells)] for name in known})
@@ -45,7 +45,7 @@ def runs_table(title: str, runs: Iterable[tuple[str, Run]], width: int = _WIDTH)
 
 
 def launches_table(title: str, run: Run) -> Table:
-    """One row a launch of a run of several: how it ended, what it did, how long it took, its outputs and findings."""
+    """One row per launch of a run of several: how it ended, its work, its time, its outputs and findings."""
     table = Table(title=f"{title}: {len(run.launches)} launches, one after the other", title_justify="left")
     for name in ("launch", "ended", "commands", "time", "bound", "outputs", "findings"):
         table.add_column(name, justify="right" if name in ("commands", "time") else "left", overflow="fold")
@@ -62,11 +62,11 @@ def launches_table(title: str, run: Run) -> Table:
 
 
 def _fitting(width: int, names: Sequence[str], columns: Mapping[str, Sequence[str | Text]]) -> list[str]:
-    """The columns for which there is room beside the runs' names and the word findings."""
+    """The columns that fit beside the runs' names and findings."""
     shown = list(columns)
     longest = {name: max(map(len, column)) for name, column in columns.items()}
     for name in _SPARED:
-        # a column takes three characters more than its text, the table one
+        # a column is three characters wider than its text, the table one
         if 1 + sum(3 + n for n in (max(map(len, [*names, "panel"])), *(longest[s] for s in shown), 8)) <= width:
             break
         shown = [other for other in shown if other != name]
@@ -89,7 +89,7 @@ def _cells(run: Run, ratio_key: str, bound_key: str) -> dict[str, str | Text]:
 
 
 def _time(metrics: Fields, ratio_key: str, bound_key: str) -> tuple[str, str, str, str]:
-    """Time, what bounds it, how far from that, and how busy the engines were; empty where there is no time."""
+    """Time, what bounds it, the ratio to that bound, and how busy the engines were; empty without a time."""
     if "gpu_time_ns" in metrics:
         return duration(metrics["gpu_time_ns"] * 1000), "", "", ""
     if "time_ps" not in metrics:
@@ -102,7 +102,7 @@ def _time(metrics: Fields, ratio_key: str, bound_key: str) -> tuple[str, str, st
 
 
 def _engines(metrics: Fields) -> Sequence[str]:
-    """The engines whose use is shown: those that the target chose, else all."""
+    """The engines whose utilisation is shown: those that the target chose, else all."""
     return metrics.get("engines") or tuple(metrics["utilisation"])
 
 

@@ -20,7 +20,7 @@ def answer(value: bool | None) -> Text:
 
 
 def run_text(title: str, run: Run) -> RenderableType:
-    """Everything a person needs of one run: verdicts, errors by rank, findings."""
+    """The text of one run: verdicts, errors by rank, findings."""
     head = Text(title, style="bold")
     head.append("   right: ").append_text(answer(run.right))
     head.append("   safe: ").append_text(answer(run.safe))
@@ -39,7 +39,7 @@ def run_text(title: str, run: Run) -> RenderableType:
 
 
 def part_text(part: Mapping[str, int]) -> Text:
-    """That only a part of a grid was run."""
+    """The note that only a part of a grid was run."""
     return Text(
         f"  {part['run']:,} of {part['of']:,} blocks were run, and the answers are about these: the others are taken "
         "as not run, so races with them and what they would have written are not known",

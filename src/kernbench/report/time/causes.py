@@ -1,4 +1,4 @@
-"""What keeps a run above its floor, cause by cause, with the sentence that its target has for each."""
+"""The causes of the gap of a run, with the sentence of its target for each."""
 
 from collections.abc import Mapping
 

@@ -15,7 +15,7 @@ from kernbench.result.timeline import Timeline
 _LINES = 5
 _ADVICE = 5
 _CAUSES = 3
-# what tables say of a time in a few words, in more of them
+# caveats of a time: short in tables, and in full
 _CAVEATS = {
     "not validated": "not validated, as no GPU of their kind was measured",
     "without machine code": "without machine code, and less sure",
@@ -28,7 +28,7 @@ _MOVED = {"load_bytes": "loaded", "store_bytes": "stored", "send_bytes": "over l
 
 
 def duration(picoseconds: int) -> str:
-    """A time as people read it."""
+    """A time with a suitable unit."""
     for unit, scale in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
         if picoseconds >= scale:
             return f"{picoseconds / scale:.4g} {unit}"
@@ -36,7 +36,7 @@ def duration(picoseconds: int) -> str:
 
 
 def scaled(value: float, unit: str, of: float | None = None) -> str:
-    """A quantity with the prefix that suits it; with `of`, "value of limit" under the prefix of the limit."""
+    """A quantity with a suitable prefix; with `of`, "value of limit" with the prefix of the limit."""
     largest = value if of is None else of
     prefix, scale = next((p for p in _PREFIXES if largest >= p[1]), _PREFIXES[-1])
     numbers = [f"{number / scale:.3g}" for number in ((value,) if of is None else (value, of))]
@@ -44,8 +44,8 @@ def scaled(value: float, unit: str, of: float | None = None) -> str:
 
 
 def distance(runs: Iterable[Run]) -> tuple[str, str, str]:
-    """What shows how far these runs are from the best there could be: its heading, and the metrics that hold it and
-    what it is named after. Physical limits where a bench states them, else the floors of the work that was done.
+    """How the distance of runs from the optimum is shown: the heading, the metric of the ratio and that of the bound's
+    name. Physical limits if a bench has them, else the floors of the work that was done.
     """
     if any("limit_ratio" in run.metrics for run in runs):
         return "x limit", "limit_ratio", "limit"
@@ -90,7 +90,7 @@ def time_text(run: Run) -> Text:
 
 
 def row_text(ways: Mapping[str, int]) -> str:
-    """What launches take in a row, by how they follow each other."""
+    """How launches follow each other, with the time of each kind, in words."""
     return (
         f"queued behind each other {duration(ways[STREAM])} in a stream, {duration(ways[GRAPH])} in a graph, "
         f"{duration(ways[DEPENDENT])} where each is begun early"
@@ -98,7 +98,7 @@ def row_text(ways: Mapping[str, int]) -> str:
 
 
 def _advice(text: Text, metrics: Fields) -> None:
-    """What changes of the kernel would save, and advice with what it is worth; neither is a finding."""
+    """What changes of the kernel would save, and advice with its gain; neither is a finding."""
     for change in metrics.get("changes", ()):
         needs = f", needs {change['needs']}" if change["needs"] else ""
         text.append(f"  {change['what']} would save {100 * change['saves']:.1f} %{needs}\n")
@@ -113,7 +113,7 @@ def _advice(text: Text, metrics: Fields) -> None:
 
 
 def times_text(runs: Sequence[tuple[str, Run]]) -> Text:
-    """Of several runs with a time what it goes into, a line each, and what must be known of their times."""
+    """For several timed runs a line each about what the time consists of, and the caveats of these times."""
     timed = [(title, run.metrics) for title, run in runs if "time_ps" in run.metrics]
     spent = [(title, metrics) for title, metrics in timed if metrics.get("critical_path_ps") and metrics["time_ps"]]
     lines = ["where the time goes (one panel by itself has more):"] if spent else []
@@ -129,7 +129,7 @@ def times_text(runs: Sequence[tuple[str, Run]]) -> Text:
 
 
 def no_time_text(runs: Sequence[tuple[str, Run]]) -> Text:
-    """Why runs have no time, a line for each reason; empty where all have one, or none was asked for."""
+    """Why runs have no time, a line for each reason; empty if all have one, or none was asked for."""
     reasons: dict[str, list[str]] = {}
     for title, run in runs:
         if "no_time" in run.metrics:
@@ -139,7 +139,7 @@ def no_time_text(runs: Sequence[tuple[str, Run]]) -> Text:
 
 
 def untimed(run: Run) -> str:
-    """Why a run has no time: as its target says it, else by its answers; empty where it has one."""
+    """Why a run has no time: its target's reason, else by its verdicts; empty if it has one."""
     if "time_ps" in run.metrics or "gpu_time_ns" in run.metrics:
         return ""
     if "no_time" in run.metrics:
@@ -152,12 +152,12 @@ def untimed(run: Run) -> str:
 
 
 def _of(titles: Sequence[str], runs: int) -> str:
-    """Which runs are meant, where it is not all of them."""
+    """The runs that are meant, unless all are."""
     return "" if len(titles) == runs else f" of {', '.join(titles)}"
 
 
 def _whole(metrics: Fields) -> str:
-    """The time of the whole job, where a run is one of many that are alike."""
+    """The time of the whole job, if a run is one of many equal ones."""
     repeats = metrics.get("repeats")
     if not repeats:
         return ""
@@ -165,7 +165,7 @@ def _whole(metrics: Fields) -> str:
 
 
 def _gap(text: Text, metrics: Fields, total: int) -> None:
-    """What the whole time is made of: the binding floor and the causes of the gap above it."""
+    """The parts of the whole time: the binding floor and the causes of the gap above it."""
     if "gap_ps" not in metrics or not total:
         return
     bound = metrics["bound"]
@@ -195,7 +195,7 @@ def _shares(shares: Mapping[str, int], total: int) -> str:
 
 
 def _lines(text: Text, timeline: Timeline, total: int) -> None:
-    """The kernel lines that the critical path spends most time in."""
+    """The kernel lines with most time on the critical path."""
     spent: dict[Any, int] = {}
     for step in timeline.critical_path:
         spent[step.where] = spent.get(step.where, 0) + step.lag + step.finish - step.start

@@ -1,4 +1,4 @@
-"""The barrier pipeline of a run as text: roles, rings of mbarriers, and for each stage who waited for which phases."""
+"""The barrier pipeline of a run as text: roles, rings of mbarriers, and for each stage the waits for its phases."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table

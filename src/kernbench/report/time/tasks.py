@@ -1,4 +1,4 @@
-"""Tasks of an npu run: those on the critical path, when each started and why only then."""
+"""Tasks of an npu run: those on the critical path, with their starts and the reasons for these."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from kernbench.result.reading import Fields
 from kernbench.result.run import Run
 
 _MOST = 16
-# what a reason means; {} is the task that was waited for
+# reasons in words; {} is the task that was waited for
 _REASONS = {
     "dependence": "needs what {} writes",
     "ring full": "its ring was full until {} was reclaimed",
@@ -54,6 +54,6 @@ def _why(row: Fields, names: Mapping[int, str]) -> str:
 
 
 def _counted(rows: list[Mapping[str, object]]) -> str:
-    """How many tasks each reason held back."""
+    """The number of tasks delayed for each reason."""
     counts = Counter(row["reason"] for row in rows)
     return "  what tasks waited for last: " + ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
