@@ -1,4 +1,4 @@
-"""Sweeps: one bench at many points; the kernel runs again only where a shape changes, time is new at each point."""
+"""Sweeps: one bench at many points; the kernel runs again only if a shape changes, each point is timed."""
 
 from kernbench.sweep.anomalies import anomalies
 from kernbench.sweep.execute import Collected, Ledger, in_order, run_sweep

@@ -1,4 +1,4 @@
-"""Points where more bandwidth made a run slower: possible where resources are shared, and worth knowing."""
+"""Points where more bandwidth made a run slower, which is possible with shared resources."""
 
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ BANDWIDTH, BANDWIDTH_UNIT = ".bandwidth", "GB/s"
 
 
 def anomalies(store: Store) -> list[str]:
-    """One sentence for each key of a bandwidth that ever made a run slower: how often, and the worst case."""
+    """One sentence for each bandwidth key that ever made a run slower: how often, and the worst case."""
     store.number("bandwidth", lru_cache(4096)(_rate))
     keys = store.plan.keys
     return [
@@ -24,7 +24,7 @@ def _rate(text: str) -> float:
 
 
 def _of(store: Store, key: str) -> list[str]:
-    """Neighbours by bandwidth among points that differ in nothing else are compared."""
+    """Compare neighbours by bandwidth among points that differ in nothing else."""
     keys = store.plan.keys
     others = [at for at, other in zip(index_columns(keys), keys, strict=True) if other != key]
     value = quoted(key)

@@ -1,4 +1,4 @@
-"""The columns of a sweep's results, and what may stand in each."""
+"""The columns of a sweep's results, and their valid values."""
 
 import math
 import re
@@ -69,7 +69,7 @@ def metrics(target: str) -> tuple[str, ...]:
 
 
 def _kind(name: str) -> _Kind:
-    """What may stand in a column: that of a measurement is known by how its name begins."""
+    """The valid values of a column; columns of measurements are recognised by prefix."""
     measured = {utilisation_column(""): _RATIO, _FLOOR: _COUNT, _GAP: _DIFFERENCE}
     return _SHARED.get(name) or next(kind for start, kind in measured.items() if name.startswith(start))
 
@@ -85,12 +85,12 @@ def sql_type(name: str) -> str:
 
 
 def is_verdict(name: str) -> bool:
-    """Whether a column of results holds true or false, which the database keeps as 1 and 0."""
+    """Whether a column of results is boolean, stored as 1 and 0."""
     return _kind(name) is _VERDICT
 
 
 def from_text(name: str, text: str) -> object:
-    """A cell of a CSV file as a value; what it may hold was checked with `problem`."""
+    """A cell of a CSV file as a value; it was checked with `problem`."""
     if text == "":
         return None
     if is_verdict(name):
@@ -99,12 +99,12 @@ def from_text(name: str, text: str) -> object:
 
 
 def as_text(value: object) -> str:
-    """A value as the file holds it; nothing is an empty cell."""
+    """A value as text for a file; None is an empty cell."""
     return "" if value is None else str(value)
 
 
 def problem(row: Mapping[str, str], target: str) -> str:
-    """What is wrong with the results of a sweep on machines of a target in a row, in words; empty if nothing is."""
+    """The error in a row of results of a sweep on machines of a target, in words; empty if there is none."""
     measured = registry.find(target).measured()
     bounds = *measured.floors, *measured.bounds
     if row["bound"] and row["bound"] not in bounds:

@@ -1,4 +1,4 @@
-"""The results of a sweep as kernbench 0.1 kept them, FILE.csv with FILE.plan.json: read, checked, and taken over."""
+"""The result files of kernbench 0.1, FILE.csv with FILE.plan.json: read, checked, and imported."""
 
 import csv
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ from kernbench.sweep.columns import from_text, problem
 from kernbench.sweep.planning.points import Row
 from kernbench.sweep.record import Record, read_record
 
-# columns that came with the database
+# columns added with the database
 _NEW = ("failed", "failed_at", "repeat")
 
 
 def plan_file(file: Path) -> Path:
-    """The file beside the results that says which sweep they belong to."""
+    """The file beside the results that identifies the sweep."""
     return file.with_suffix(".plan.json")
 
 
 def earlier_record(file: Path) -> Record:
-    """Which sweep the results belong to."""
+    """The record of the sweep that the results belong to."""
     mark = plan_file(file)
     if not mark.exists():
         raise BenchError(
@@ -32,7 +32,7 @@ def earlier_record(file: Path) -> Record:
 
 
 def earlier_rows(file: Path, keys: tuple[str, ...], target: str, record: Record) -> Iterator[Row]:
-    """The rows of the file, each checked; the last one of a stopped sweep may lack its end and is left out."""
+    """The rows of the file, each checked; an incomplete last row of a stopped sweep is left out."""
     columns = (*keys, *(name for name in result_columns(target) if name not in _NEW))
     seen: dict[tuple[str, ...], int] = {}
     for line, cells in _lines(file, columns):
@@ -54,7 +54,7 @@ def earlier_rows(file: Path, keys: tuple[str, ...], target: str, record: Record)
 
 
 def _lines(file: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of each line that was written to its end, after the header."""
+    """Number and cells of each complete line after the header."""
     try:
         content = file.read_bytes()
         text = content[: content.rfind(b"\n") + 1].decode()

@@ -1,10 +1,10 @@
-"""The database of a sweep: one SQLite file in WAL mode, what may be wrong with it, and its tables.
+"""The database of a sweep: one SQLite file in WAL mode, its errors, and its tables.
 
-- `meta`: `record`, which sweep this is (JSON, see `record.py`), and the versions that made it
+- `meta`: `record`, the identity of the sweep (JSON, see `record.py`), and the versions that made it
 - `points`: a row for each point that is done. `at_0`, `at_1`, ... are the indices of its values on the axes of the
   record, the first key slowest; then the values as text, and the results. A unique index lets each be there once.
-- `owners`: the sweeps that are, or were, at work on it
-- `claims`: points that an owner is at
+- `owners`: the sweeps that work, or worked, on it
+- `claims`: points that an owner is working on
 """
 
 import sqlite3
@@ -26,7 +26,7 @@ _LOCAL = "keep it on a disk of this machine (--out), and copy it when the sweep 
 
 @contextmanager
 def explained(file: Path) -> Iterator[None]:
-    """Say what is wrong with a database, and what to do, where SQLite only has a word for it."""
+    """Turn SQLite's errors into messages with a remedy."""
     try:
         yield
     except sqlite3.Error as error:
@@ -57,7 +57,7 @@ def _explanation(error: sqlite3.Error) -> str:
 
 
 def is_store(file: Path) -> bool:
-    """Whether a file is there with something in it."""
+    """Whether a non-empty file exists."""
     return file.exists() and file.stat().st_size > 0
 
 
@@ -78,8 +78,8 @@ def opened(file: Path, create: bool = False) -> sqlite3.Connection:
 
 
 def _check(file: Path, database: sqlite3.Connection) -> None:
-    """Refuse what is no store of this form."""
-    # in one transaction: another sweep may be making the tables just now
+    """Refuse a file that is not a store of this format."""
+    # in one transaction: another sweep may be creating the tables at the same time
     database.execute("BEGIN")
     empty = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     application = database.execute("PRAGMA application_id").fetchone()[0]
@@ -99,7 +99,7 @@ def _use_log(file: Path, database: sqlite3.Connection) -> None:
             mode = database.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             break
         except sqlite3.OperationalError as error:
-            # while another begins, the mode cannot be changed; SQLite does not wait for that by itself
+            # while another process begins, the mode cannot be changed; SQLite does not retry this by itself
             if "locked" not in str(error) or time.monotonic() > end:
                 raise
             time.sleep(0.01)
@@ -121,7 +121,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it, whatever it holds."""
+    """A quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

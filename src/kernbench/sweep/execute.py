@@ -1,4 +1,4 @@
-"""Running a plan: points are handed out a part at a time, and every result is kept at once, so that nothing is lost."""
+"""Runs a plan: points are distributed in parts, and every result is stored at once, so that nothing is lost."""
 
 import time
 from collections.abc import Callable
@@ -10,29 +10,29 @@ from kernbench.sweep.planning.plan import Plan, Position
 from kernbench.sweep.planning.points import Row
 from kernbench.sweep.planning.supply import Supply
 
-# seconds before another look at points that another sweep is at
+# seconds between checks for points that another sweep is working on
 _FIRST_LOOK, _LAST_LOOK = 0.1, 5.0
 
 
 class Ledger(Protocol):
-    """Who keeps what a sweep has done, and knows what is left; several sweeps may share one."""
+    """Stores the results of a sweep, and knows what is left; several sweeps may share one."""
 
     def claim(self, positions: list[Position]) -> list[Position]:
-        """Those of the points that are to be run now, by us and nobody else."""
+        """The points of these that are to be run now, by this sweep only."""
 
     def keep(self, done: list[Done]) -> None:
-        """Keep results; nothing given is a sign of life."""
+        """Store results; an empty list renews the lease."""
 
     @property
     def held(self) -> int:
-        """How many points asked for since the last `forget_held` another sweep was at."""
+        """How many requested points since the last `forget_held` another sweep was working on."""
 
     def forget_held(self) -> None:
-        """Begin to count anew."""
+        """Reset the count."""
 
 
 class Collected:
-    """A ledger in memory: `rows`, in the order they came, each with the values that were swept."""
+    """A ledger in memory: `rows`, in order of arrival, each with the swept values."""
 
     def __init__(self, plan: Plan, take: Callable[[Row], None] | None = None):
         self.rows: list[Row] = []
@@ -49,13 +49,13 @@ class Collected:
             self._take(self._plan.point(position) | row)
 
     def forget_held(self) -> None:
-        """Nobody else is at any point."""
+        """No other sweep works on any point."""
 
 
 def run_sweep(plan: Plan, executor: Executor, ledger: Ledger, passes: int | None = None) -> None:
-    """Run every point that `ledger` has not; wait for those that another sweep is at, and run what that leaves.
+    """Run every point that `ledger` does not have; wait for points of other sweeps, and run those they leave.
 
-    With `passes`, stop after the points of so many functional passes.
+    With `passes`, stop after the points of that many functional passes.
     """
     look = _FIRST_LOOK
     while True:
@@ -66,12 +66,12 @@ def run_sweep(plan: Plan, executor: Executor, ledger: Ledger, passes: int | None
                 ledger.keep(done)
         if not ledger.held or passes is not None:
             return
-        # looking through a large plan takes a while itself
+        # iterating over a large plan takes a while itself
         time.sleep(max(look, time.monotonic() - begin) if look > _FIRST_LOOK else look)
         look = min(_LAST_LOOK, 2 * look)
 
 
 def in_order(plan: Plan, rows: list[Row]) -> list[Row]:
-    """The rows in the order of the plan's values, the first key slowest, whichever came first."""
+    """The rows in the order of the plan's values, the first key slowest."""
     axes = dict(zip(plan.keys, plan.axes, strict=True))
     return sorted(rows, key=lambda row: [axes[key].index(str(row[key])) or 0 for key in plan.keys])

@@ -1,4 +1,4 @@
-"""What a store holds in other forms: CSV, Parquet, JSON. Rows pass through one by one; files are whole or not there."""
+"""Exports a store to CSV, Parquet and JSON. Rows are streamed; files are written atomically."""
 
 import csv
 import io
@@ -17,13 +17,13 @@ from kernbench.sweep.planning.values import Axis, Counted
 from kernbench.sweep.store import Store
 
 _BATCH = 10_000
-# values of a key that are looked at for whether they are numbers; a range is known without
+# values of a key that are tested for being numbers; ranges need no test
 _LOOKED_AT = 100_000
 
 
 @contextmanager
 def _whole(file: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when it is written to its end, by whoever ends last."""
+    """A file that gets its name when it is complete; the last writer wins."""
     target = file.resolve()
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
@@ -47,7 +47,7 @@ def write_csv(file: Path, store: Store) -> None:
 
 
 def check_parquet() -> tuple[ModuleType, ModuleType]:
-    """What writes Parquet; it comes with the extra `sweep`."""
+    """The modules that write Parquet; they come with the extra `sweep`."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -68,7 +68,7 @@ def write_parquet(file: Path, store: Store) -> None:
 
 
 def typed_rows(store: Store) -> Iterator[Row]:
-    """All rows; the values of a key are numbers where all of them are."""
+    """All rows; the values of a key are numbers if all of them are."""
     kinds = {key: {"INTEGER": int, "REAL": float}.get(_types(store)[key], str) for key in store.plan.keys}
     for row in store.rows():
         yield row | {key: kind(row[key]) for key, kind in kinds.items()}
@@ -81,7 +81,7 @@ def _types(store: Store) -> dict[str, str]:
 
 
 def _kind(axis: Axis) -> str:
-    """Whether all values of a key are whole numbers, numbers or words."""
+    """Whether all values of a key are integers, numbers or words."""
     kinds = set()
     for part in axis.parts:
         samples = (part[0], part[1 % len(part)]) if isinstance(part, Counted) else islice(part.values, _LOOKED_AT)

@@ -1,4 +1,4 @@
-"""Which sweep a file of results belongs to: bench, settings, machines and values; how two sweeps differ."""
+"""The identity of a sweep in a file of results: bench, settings, machines and values; differences of two sweeps."""
 
 import ast
 import json
@@ -18,10 +18,10 @@ MOST_BRACKETS = 500
 
 @dataclass(frozen=True)
 class Record:
-    """What is kept beside the results. Points may be added to a sweep that agrees in all but `over` and new machines.
+    """Stored with the results. Points may be added to a sweep that agrees in all but `over` and new machines.
 
-    - `sweep`: what the plan says of the bench and how it is run
-    - `settings`: those that hold everywhere, of the bench and of the machine
+    - `sweep`: the plan's description of the bench and how it is run
+    - `settings`: those that are the same everywhere, of the bench and of the machine
     - `machines`: the hash of each machine, by the name or path it is given as
     - `over`: the values of each swept key; ranges are kept as ranges
     """
@@ -32,7 +32,7 @@ class Record:
     over: Mapping[str, tuple[str, ...]]
 
     def differences(self, other: "Record") -> list[str]:
-        """What is not the same in `other`, each in words."""
+        """The differences to `other`, each in words."""
         shared = self.machines.keys() & other.machines.keys()
         return [
             *_changes(self.sweep, other.sweep),
@@ -70,15 +70,15 @@ def record_of(plan: Plan) -> Record:
 
 
 def parse_record(text: str) -> Record:
-    """The record that a text holds; a ValueError says what is wrong with it."""
-    # a reader that goes down into each would end on the stack
+    """The record in a text; a ValueError describes what is wrong with it."""
+    # deeply nested text would exhaust the stack of the parser
     if text.count("[") + text.count("{") > MOST_BRACKETS:
         raise ValueError("it is nested far too deep")
     return _record(json.loads(text))
 
 
 def read_record(file: Path) -> Record:
-    """The record in a file; says what is wrong with one that holds none."""
+    """The record in a file; an error describes what is wrong with it."""
     try:
         return parse_record(file.read_bytes().decode())
     except OSError as error:
@@ -142,7 +142,7 @@ def _imported(source: bytes) -> frozenset[str]:
 
 
 def _statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All statements, those within others after them; expressions, which import nothing, are not entered."""
+    """All statements, nested ones after their parents; expressions, which import nothing, are skipped."""
     for node in nodes:
         yield node
         for inside in ("body", "orelse", "handlers", "finalbody", "cases"):

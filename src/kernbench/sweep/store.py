@@ -1,4 +1,4 @@
-"""The points of a sweep on disk: what is done, who is at what; several sweeps may work on one store at a time."""
+"""The points of a sweep on disk: done points, and claims; several sweeps may work on one store at a time."""
 
 import sqlite3
 import time
@@ -19,14 +19,14 @@ from kernbench.sweep.planning.points import Row
 from kernbench.sweep.planning.values import Axis
 from kernbench.sweep.record import Record, parse_record, record_of
 
-# seconds between two signs of life, and between two looks for owners that are gone
+# seconds between two renewals of the lease, and between two checks for dead owners
 _BEAT = 5.0
 _REMEDY = "choose another --out, or remove it"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many of the points that were asked for are done, and how many of these were not right and safe."""
+    """How many of the requested points are done, and how many of these were not right and safe."""
 
     done: int
     refused: int
@@ -35,10 +35,10 @@ class Counts:
 
 
 class Store:
-    """A database of points (`file`) that a plan belongs to.
+    """A database of points (`file`) for a plan.
 
-    What is there already is checked at once; nothing is written before the first point is claimed. `earlier` is a CSV
-    file whose rows are taken over if there is no database yet. With `retry`, points that failed or were refused are run
+    Existing contents are checked at once; nothing is written before the first point is claimed. `earlier` is a CSV
+    file whose rows are imported if there is no database yet. With `retry`, points that failed or were refused are run
     again.
     """
 
@@ -69,7 +69,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Give back what we were at, and close the database; what is written stays."""
+        """Release claims, and close the database; written rows stay."""
         if self._database is None:
             return
         try:
@@ -78,7 +78,7 @@ class Store:
                     self._database.execute("DELETE FROM claims WHERE owner = ?", (self._owner,))
                     self._database.execute("DELETE FROM owners WHERE owner = ?", (self._owner,))
         except sqlite3.Error:
-            # whoever comes next sees that we are gone
+            # the next sweep notices that this one is gone
             pass
         finally:
             self._database.close()
@@ -87,7 +87,7 @@ class Store:
     # Opening
 
     def _check_names(self) -> None:
-        """Refuse a key that a column of results has the name of; SQL takes a and A for one name."""
+        """Refuse a key with the name of a result column; SQL names are case-insensitive."""
         own = {name.lower() for name in (*self.results, *index_columns(self.plan.keys), "owner")}
         for number, key in enumerate(self.plan.keys):
             if key.lower() in own:
@@ -130,13 +130,13 @@ class Store:
         return [*index_columns(self.plan.keys), *self.plan.keys, *self.results, "owner"]
 
     def _join(self) -> None:
-        """The axes of the record; which of them begin with ours, so that indices on both are the same."""
+        """Set the axes of the record, and which of them begin with the plan's, so that indices are the same."""
         self._axes = [self.record.axis(key) for key in self.plan.keys]
         pairs = zip(self._axes, self.plan.axes, strict=True)
         self._same = [whole.parts[: len(axis.parts)] == axis.parts for whole, axis in pairs]
 
     def _begin(self) -> sqlite3.Connection:
-        """Become one of the owners; make the tables, and add our values, where they are not there."""
+        """Register as an owner; create the tables, and add the plan's values, if missing."""
         with explained(self.file):
             database = self._database or self._connect(create=True)
             with transaction(database):
@@ -144,7 +144,7 @@ class Store:
                     create_tables(database, self.plan.keys, self.results)
                     database.execute("INSERT INTO meta VALUES ('kernbench', ?)", (__version__,))
                 else:
-                    # another may have begun, or added values, since we looked
+                    # another sweep may have begun, or added values, since the check
                     self.record = record_of(self.plan)
                     self._read(database)
                 self._refuse_other_hosts(database)
@@ -170,11 +170,11 @@ class Store:
     # A ledger of points
 
     def forget_held(self) -> None:
-        """Begin to count anew the points that others are at."""
+        """Reset the count of points that others are working on."""
         self.held = 0
 
     def claim(self, positions: list[Position]) -> list[Position]:
-        """Those of the points that are not done and that nobody is at: from now on we are."""
+        """Claim the points that are neither done nor claimed by others."""
         database = self._database if self._owner and self._database is not None else self._begin()
         by_index = {self._in_store(position): position for position in positions}
         self._batch += 1
@@ -189,7 +189,7 @@ class Store:
         return [position for index, position in by_index.items() if index in mine]
 
     def keep(self, done: list[Done]) -> None:
-        """Keep results, whole and at once; where a point has one already that is not a failure, that stays."""
+        """Store results, atomically; an existing result that is not a failure stays."""
         database = self._database
         assert database is not None, "nothing was claimed"
         if not done and time.monotonic() - self._beat < _BEAT:
@@ -201,7 +201,7 @@ class Store:
             database.executemany(f"DELETE FROM claims WHERE {self._here()}", marks)
 
     def _whole(self, position: Position, row: Row) -> Row:
-        """A row with the values that were swept, and how to repeat it where it failed."""
+        """A row with the swept values and, for a failure, the command that repeats it."""
         point = self.plan.point(position)
         repeat = {"repeat": self.plan.command(point)} if row.get("failed") else {}
         return {**row, **point, **repeat}
@@ -218,7 +218,7 @@ class Store:
         database.executemany(sql, ((*at, *(row.get(name) for name in names), self._owner) for at, row in rows))
 
     def _look(self, database: sqlite3.Connection) -> None:
-        """Give a sign of life, and let go what owners that are gone were at; not each time."""
+        """Renew the lease, and release claims of dead owners; not each time."""
         now = time.monotonic()
         if now - self._beat < _BEAT and not self.held:
             return
@@ -234,7 +234,7 @@ class Store:
         return database.execute(f"SELECT 1 FROM claims WHERE {self._here()}", index).fetchone() is not None
 
     def _claim_sql(self) -> str:
-        """Claim a point unless it is done; with `retry` one that failed before we came is not."""
+        """The SQL that claims a point unless it is done; with `retry` earlier failures do not count as done."""
         values = ", ".join("?" * (len(self.plan.keys) + 2))
         return (
             f"INSERT OR IGNORE INTO claims SELECT {values} WHERE NOT EXISTS (SELECT 1 FROM points WHERE {self._here()} "
@@ -248,7 +248,7 @@ class Store:
         return " AND ".join(f"{name} = ?" for name in index_columns(self.plan.keys))
 
     def _in_store(self, position: Position) -> Position:
-        """Where a point of the plan lies among all points of the store."""
+        """The indices of a point of the plan among all points of the store."""
         if all(self._same):
             return position
         own = zip(self._same, self.plan.axes, self._axes, position, strict=True)
@@ -260,7 +260,7 @@ class Store:
     # What is there
 
     def counts(self) -> Counts:
-        """Of the points that the plan asks for."""
+        """Counts of the points of the plan."""
         if self._database is None:
             return Counts(len(self._taken_over), 0, 0, 0)
         bad = "failed IS NULL AND refused IS NULL AND (safe IS NOT 1 OR right IS 0)"
@@ -270,7 +270,7 @@ class Store:
             return Counts(*self._database.execute(query).fetchone())
 
     def rows(self, where: str = "1", most: int = -1, asked: bool = False) -> Iterator[Row]:
-        """Rows in the order of the values, the first key slowest; of all points, or of those the plan asks for."""
+        """Rows in the order of the values, the first key slowest; of all points, or of those of the plan."""
         if self._database is None:
             return
         names = [*self.plan.keys, *self.results]
@@ -284,14 +284,14 @@ class Store:
                 yield row
 
     def query(self, sql: str, *values: object) -> list[tuple[object, ...]]:
-        """What the database answers."""
+        """The result of a query."""
         if self._database is None:
             return []
         with explained(self.file):
             return self._database.execute(sql, values).fetchall()
 
     def number(self, name: str, function: object) -> None:
-        """Let queries call a function of one text."""
+        """Make a function of one text available to queries."""
         if self._database is not None:
             self._database.create_function(name, 1, function, deterministic=True)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The files a sweep is to write: whether each can be written is known before any point runs."""
+"""The output files of a sweep: whether each can be written is checked before any point runs."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -18,7 +18,7 @@ def check_targets(files: Mapping[str, Path | None]) -> None:
 
 
 def _target(option: str, file: Path) -> Path:
-    """Where the file really lies."""
+    """The resolved path of the file."""
     try:
         target = file.resolve()
         if target.is_dir():
@@ -35,7 +35,7 @@ def _target(option: str, file: Path) -> Path:
 
 
 def _is_there(target: Path) -> bool:
-    """Whether a file exists. A name no file can have is an error; `Path.exists` calls it absent since Python 3.14."""
+    """Whether a file exists. An invalid name is an error; `Path.exists` calls it absent since Python 3.14."""
     try:
         target.stat()
     except FileNotFoundError:

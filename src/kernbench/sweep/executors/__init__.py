@@ -1,4 +1,4 @@
-"""Where the points of a sweep are run: in this process, in several, or on a Ray cluster."""
+"""Executors of sweeps: in this process, in several, or on a Ray cluster."""
 
 from kernbench.sweep.executors.base import Done, Executor, Limits
 from kernbench.sweep.executors.local import Here, Processes

@@ -1,4 +1,4 @@
-"""What an executor of a sweep has to offer, and how much one point may take."""
+"""The interface of executors, and the limits of one point."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ Done = tuple[Position, Row]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one point may take: seconds (of the functional pass, and of each timing), and bytes of memory."""
+    """Limits of one point: seconds (of the functional pass, and of each timing), and bytes of memory."""
 
     seconds: float | None = None
     memory: int | None = None
 
 
 class Executor(Protocol):
-    """Runs the points that a supply hands out."""
+    """Runs the points of a supply."""
 
     @property
     def workers(self) -> int:
-        """How many parts are worked on at once."""
+        """How many parts are processed at once."""
 
     def results(self, plan: Plan, supply: Supply) -> Generator[list[Done], None, None]:
-        """What came out of the points, some at a time, in any order; nothing about once a second while there is none.
+        """Results of points, several at a time, in any order; an empty list about once a second while there are none.
 
-        Every point that was handed out is given back once, whatever becomes of it. `plan` has no values of its own, so
-        that it travels light.
+        Every point taken is returned once, whatever happens to it. `plan` has no values of its own, so
+        that it is small to send.
         """
 
 
@@ -46,7 +46,7 @@ class Passes:
         return self._key == _key(plan, group)
 
     def judged(self, plan: Plan, group: Group) -> Judged:
-        """The group after its pass; the one before it is let go first, so that there is room for one."""
+        """The group after its pass; the previous one is dropped first, to limit memory."""
         if self._judged is None or not self.holds(plan, group):
             self._key = self._judged = None
             self._judged = Judged(group, functional_pass(plan, group))

@@ -1,4 +1,4 @@
-"""Sweeps on this machine: in this process, or in processes that may die of a point without harm to the others."""
+"""Sweeps on this machine: in this process, or in processes whose crash does not affect other points."""
 
 import contextlib
 import multiprocessing
@@ -34,12 +34,12 @@ _PACKAGE = str(Path(kernbench.__file__).parent)
 
 
 class Here:
-    """This process, one point after the other: an exception is a row, but nothing is left if the process dies."""
+    """This process, one point after the other: an exception becomes a row, but a crash ends the sweep."""
 
     workers = 1
 
     def results(self, plan: Plan, supply: Supply) -> Generator[list[Done], None, None]:
-        """What came out of the points of each part."""
+        """The results of the points of each part."""
         passes = Passes()
         while (part := supply.take(0)) is not None:
             rows = passes.judged(plan, part.group).rows(part.group.rates)
@@ -50,7 +50,7 @@ class Here:
 
 @dataclass
 class _Worker:
-    """A process, what it is at, and until when it has to be heard of."""
+    """A process, its current part, and the deadline of its next message."""
 
     number: int
     process: Any
@@ -64,7 +64,7 @@ class _Worker:
 
 
 class Processes:
-    """Processes of their own. A point whose process dies, or takes more than its limits, is a failed row."""
+    """Separate processes. A point whose process dies, or exceeds its limits, is a failed row."""
 
     def __init__(self, workers: int, limits: Limits | None = None):
         self.workers = max(1, workers)
@@ -72,7 +72,7 @@ class Processes:
         check_memory(self._limits.memory)
 
     def results(self, plan: Plan, supply: Supply) -> Generator[list[Done], None, None]:
-        """What came out of the points, as the workers hand it on."""
+        """The results of the points, as workers send them."""
         crew = Crew(plan, self.workers, self._limits)
         try:
             yield from crew.results(supply)
@@ -81,13 +81,13 @@ class Processes:
 
 
 class Parts(Protocol):
-    """Where parts come from: a `Supply`, or what stands for one."""
+    """The source of parts: a `Supply`, or a substitute."""
 
     def take(self, worker: int) -> Part | None:
         """The next part for a worker."""
 
     def learn(self, points: int, seconds: float) -> None:
-        """How long so many points took."""
+        """Record the time of this many points."""
 
 
 class Crew:
@@ -107,11 +107,11 @@ class Crew:
         self._suspected: set[Position] = set()
 
     def is_of(self, plan: Plan, limits: Limits, parent: int) -> bool:
-        """Whether these processes are for that plan, with these limits, and ours."""
+        """Whether these processes are for that plan, with these limits, and children of this process."""
         return (self._plan, self._limits, self._parent) == (plan, limits, parent)
 
     def results(self, supply: Parts) -> Iterator[list[Done]]:
-        """All results, until the supply is empty and everybody is done."""
+        """All results, until the supply is empty and all workers are done."""
         self._supply = supply
         while True:
             yield from self._hand_out()
@@ -133,7 +133,7 @@ class Crew:
         self._busy, self._idle = {}, []
 
     def _hand_out(self) -> Iterator[list[Done]]:
-        """Give everybody who has none a part, as long as there are any."""
+        """Give every idle worker a part, as long as there are any."""
         waiting = [*(worker.number for worker in self._idle), *self._free]
         for number in waiting:
             part = self._next(number)
@@ -148,7 +148,7 @@ class Crew:
         return self._again.popleft() if self._again else self._supply.take(number)
 
     def _called(self, number: int) -> _Worker:
-        """The worker of that number; a new process where it has none."""
+        """The worker with this number; starts a process if it has none."""
         for worker in self._idle:
             if worker.number == number:
                 self._idle.remove(worker)
@@ -162,7 +162,7 @@ class Crew:
         arguments = (there, self._plan, self._limits, os.getpid(), Descriptor(stacks.fileno()))
         process = self._context.Process(target=work, args=arguments, daemon=True)  # type: ignore[attr-defined]
         with warnings.catch_warnings():
-            # libraries have threads of their own (BLAS), and see to it that a fork does not mind
+            # libraries have threads of their own (BLAS), which tolerate a fork
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         there.close()
@@ -174,7 +174,7 @@ class Crew:
         worker.due = self._due()
         self._busy[worker.pipe] = worker
         with contextlib.suppress(OSError):
-            # a worker that is gone is met when it should answer
+            # a dead worker is noticed when its answer is due
             worker.pipe.send(part)
 
     def _due(self) -> float:
@@ -184,7 +184,7 @@ class Crew:
         return max(0.0, min(w.due for w in self._busy.values()) - time.monotonic()) + 0.01
 
     def _heard(self, worker: _Worker) -> list[Done]:
-        """What a worker says: that its kernel has run, some rows, that its part is done, or, by its end, nothing."""
+        """Handle a worker's message: that its kernel has run, rows, the end of its part, or the end of the process."""
         try:
             heard = worker.pipe.recv()
         except (EOFError, OSError):
@@ -204,18 +204,18 @@ class Crew:
         return list(zip(worker.part.positions[first : worker.done], rows, strict=True))
 
     def _dismiss(self, worker: _Worker) -> None:
-        """A new process is to take this one's place."""
+        """Replace this process by a new one."""
         _kill(worker)
         self._free.append(worker.number)
 
     def _late(self, worker: _Worker) -> list[Done]:
-        """A worker that was not heard of in time is ended; where it was is part of what is said."""
+        """Kill a worker that missed its deadline; its last location is part of the failure."""
         where = _where(worker, ask=True)
         why = f"out of time: more than the {self._limits.seconds:g} s of --max-seconds"
         return self._lost(worker, Failure(why, where))
 
     def _lost(self, worker: _Worker, why: Failure) -> list[Done]:
-        """What follows from the end of a worker: who is to blame, and what is tried again."""
+        """Handle the end of a worker: which point is to blame, and what is retried."""
         self._busy.pop(worker.pipe)
         self._dismiss(worker)
         part = worker.part
@@ -225,7 +225,7 @@ class Crew:
         if not worker.passed:
             return self._lost_in_pass(left, why, worker)
         if not part.careful and len(left.positions) > 1:
-            # one of those that were not handed on yet
+            # retry one whose result was not sent yet
             self._again.append(left)
             return []
         if len(left.positions) > 1:
@@ -233,7 +233,7 @@ class Crew:
         return [(left.positions[0], why.row())]
 
     def _lost_in_pass(self, part: Part, why: Failure, worker: _Worker) -> list[Done]:
-        """The kernel killed its process; only where somebody else may have is it tried once more."""
+        """The kernel killed its process; it is retried only if another point may be to blame."""
         killed = worker.process.exitcode == -getattr(signal, "SIGKILL", 9) and not why.why.startswith("out of time")
         if killed and part.choice not in self._suspected:
             self._suspected.add(part.choice)
@@ -244,7 +244,7 @@ class Crew:
 
 
 def _context() -> BaseContext:
-    """Linux forks, which takes no time. Elsewhere libraries do not stand it, and where this process has other threads
+    """Linux forks, which is fast. Elsewhere libraries do not support it, and if this process has other threads
     the child might wait for ever for a lock that one of them held.
     """
     forks = sys.platform.startswith("linux") and threading.active_count() == 1
@@ -259,7 +259,7 @@ def _kill(worker: _Worker) -> None:
 
 
 def _ending(worker: _Worker) -> Failure:
-    """Why a process is no more, in words."""
+    """How a process ended, in words."""
     worker.process.join(_GRACE)
     code = worker.process.exitcode
     if code is None:
@@ -277,7 +277,7 @@ def _ending(worker: _Worker) -> Failure:
 
 
 def _where(worker: _Worker, ask: bool = False) -> str:
-    """The line of the kernel, or of what it called, that a dying process was at, as far as it could say."""
+    """The line of the kernel, or of what it called, at which a process died, if known."""
     if ask and STACK_SIGNAL is not None:
         with contextlib.suppress(OSError, TypeError):
             os.kill(worker.process.pid, STACK_SIGNAL)

@@ -1,7 +1,7 @@
 """Sweeps on a Ray cluster (the extra `ray`): each part of the work is one task; kernbench is installed on its nodes.
 
-A task runs its points in a process of its own, as on one machine: what dies, or takes more than its limits, becomes the
-same row. A task that is lost with its node is tried again elsewhere, a bounded number of times.
+A task runs its points in a process of its own, as on one machine: points that crash, or exceed their limits, become the
+same rows. A task that is lost with its node is retried elsewhere, a bounded number of times.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class RayCluster:
         return self._cluster.workers
 
     def results(self, plan: Plan, supply: Supply) -> Generator[list[Done], None, None]:
-        """What came out of each task as it is done; no more are under way than the cluster has CPUs."""
+        """The results of each task as it is done; at most one task per CPU of the cluster runs at once."""
         coming = self._cluster.outcomes(run_part, supply.take, lambda part: (plan, part, self._limits))
         with contextlib.closing(coming):
             for outcome in coming:
@@ -43,7 +43,7 @@ class RayCluster:
 
 
 def _rows(outcome: Outcome[Part, list[Row]], supply: Supply) -> list[Done]:
-    """The rows of a task; where there are none, rows that say why."""
+    """The rows of a task; if it has none, failed rows."""
     positions, error = outcome.work.positions, outcome.error
     if error is not None:
         why = Failure(str(error)) if isinstance(error, LostError) else failure(error)
@@ -57,7 +57,7 @@ _crew: Crew | None = None
 
 
 def run_part(plan: Plan, part: Part, limits: Limits) -> list[Row]:
-    """All rows of a part, in order: what a task does. Its process is kept for the next part of the same group."""
+    """The task: all rows of a part, in order. Its process is kept for the next part of the same group."""
     global _crew
     if _crew is None or not _crew.is_of(plan, limits, os.getpid()):
         if _crew is not None:
@@ -78,4 +78,4 @@ class OnePart:
         return self._parts.pop() if self._parts else None
 
     def learn(self, points: int, seconds: float) -> None:
-        """There is nothing to divide."""
+        """Nothing to adapt."""

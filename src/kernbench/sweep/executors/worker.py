@@ -1,4 +1,4 @@
-"""What a worker process does: ends with its parent, keeps to its limits, runs parts and hands on their rows."""
+"""Worker processes: end with their parent, keep to their limits, run parts and send their rows."""
 
 import contextlib
 import ctypes
@@ -20,19 +20,19 @@ from kernbench.sweep.planning.plan import Plan
 from kernbench.sweep.planning.points import OUT_OF_MEMORY, Row
 from kernbench.sweep.planning.supply import Part
 
-# seconds for which rows are collected before they are handed on
+# seconds for which rows are collected before they are sent
 _COLLECT = 0.1
-# how often a worker looks whether its parent is there, where the system does not end it
+# how often a worker checks for its parent, if the system does not end it
 _LOOK = 0.5
 _PR_SET_PDEATHSIG = 1
-# sent by the parent to a worker that is out of time: it writes where it is
+# sent by the parent to a worker that is out of time: it writes its stack
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)
 PASSED, FINISHED, LEAVING = "passed", "finished", "leaving"
 _EXIT = os._exit
 
 
 class Descriptor:
-    """An open file that a worker gets, whether it is a fork or was spawned; None where that cannot be (Windows)."""
+    """An open file that a worker inherits, forked or spawned; None if not supported (Windows)."""
 
     def __init__(self, number: int | None):
         self.number = number
@@ -52,11 +52,11 @@ def _received(sent: Any) -> Descriptor:
 def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Descriptor") -> None:
     """Answer every part: `PASSED` once its kernel has run, lists of rows, `FINISHED`.
 
-    `stacks` is a file that takes where a crash happened.
+    `stacks` is a file for the stack of a crash.
     """
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # what kernels print is no result
+    # printed output of kernels is not a result
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     if stacks.number is not None:
@@ -68,14 +68,14 @@ def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Des
 
 
 def _write_stacks(stacks: int) -> None:
-    """Have the stack written where a crash, the parent's signal or `os._exit` finds the program."""
+    """Have the stack written on a crash, the parent's signal or `os._exit`."""
     faulthandler.enable(stacks, all_threads=False)
     if STACK_SIGNAL is not None:
         faulthandler.register(STACK_SIGNAL, stacks, all_threads=False)
     worker = os.getpid()
 
     def leave(status: int) -> NoReturn:
-        # a copy that the bench has made ends as it likes
+        # forks made by the bench end as they like
         if os.getpid() == worker:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 faulthandler.dump_traceback(stacks, all_threads=False)
@@ -97,8 +97,8 @@ def _answer(pipe: Connection, plan: Plan, passes: Passes, part: Part) -> None:
             pipe.send(rows)
             rows, since = [], time.monotonic()
     pipe.send(rows)
-    # a fresh process goes on after a lack of memory, as what this one has is in pieces, and where the bench has
-    # replaced functions of NumPy, which would be said of the next point
+    # after a lack of memory a fresh process continues, as memory of this one is fragmented, and if the bench has
+    # replaced functions of NumPy, which would be blamed on the next point
     pipe.send(LEAVING if memory or replaced_functions() else FINISHED)
 
 
@@ -112,7 +112,7 @@ def end_with(parent: int) -> None:
 
 
 def _killed_with_parent() -> bool:
-    """Ask Linux to kill this process with the thread that started it; False where it is another system."""
+    """Ask Linux to kill this process with the thread that started it; False on other systems."""
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -128,7 +128,7 @@ def _watch(parent: int) -> None:
 
 
 def check_memory(most: int | None) -> None:
-    """Refuse a limit of memory that cannot be held."""
+    """Refuse a memory limit that cannot be enforced."""
     if most is None:
         return
     if most < LEAST_MEMORY:
@@ -141,7 +141,7 @@ def check_memory(most: int | None) -> None:
 
 @contextlib.contextmanager
 def limited_memory(most: int | None) -> Iterator[None]:
-    """While entered, this process may take so many bytes more than it has."""
+    """Limit the memory that this process may allocate further, inside this context."""
     if most is None:
         yield
         return
@@ -157,7 +157,7 @@ def limited_memory(most: int | None) -> Iterator[None]:
 def _limits() -> tuple[int, tuple[int, int]]:
     import resource
 
-    # on Linux RLIMIT_DATA leaves out what is shared and what may not be written, which RLIMIT_AS counts
+    # on Linux RLIMIT_DATA leaves out shared and read-only memory, which RLIMIT_AS counts
     kind = resource.RLIMIT_DATA if sys.platform.startswith("linux") else resource.RLIMIT_AS
     return kind, resource.getrlimit(kind)
 

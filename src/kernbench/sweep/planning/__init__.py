@@ -1,1 +1,1 @@
-"""What a sweep is to run: values of its axes, groups of points, their order, and the rows they give."""
+"""The plan of a sweep: values of its axes, groups of points, their order, and their rows."""

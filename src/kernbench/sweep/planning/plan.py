@@ -1,4 +1,4 @@
-"""Which points a sweep visits, and which of them share one functional pass. No point is made before it is asked for."""
+"""The points of a sweep, and which of them share one functional pass. Points are generated on demand."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -23,14 +23,14 @@ from kernbench.result.reading import Data
 from kernbench.sweep.planning.values import Axis, axis_of, parse_values
 from kernbench.targets.registry import DEFAULT, of_parameters
 
-# so many are looked at before a sweep begins: whether any of them can be run at all
+# most points that are checked before a sweep begins, for whether any can be run
 MOST_CHECKED = 1000
 UNREADABLE = "not readable"
-# characters of an error's text that a row keeps; to see the rest, the point is run again
+# characters of an error's text in a row; for the rest, run the point again
 _LONGEST = 300
 Point = dict[str, str]
 Items = tuple[tuple[str, str], ...]
-# where a point lies: the number of its value on each axis
+# a point as the indices of its values on each axis
 Position = tuple[int, ...]
 
 
@@ -38,7 +38,7 @@ Position = tuple[int, ...]
 class Group:
     """Points that differ only in rates of the machine: `settings` and `shapes` of the machine are the same for all.
 
-    Settings of the machine that hold everywhere are among `shapes`, whatever they change.
+    Settings of the machine that are the same everywhere are among `shapes`, even if they change rates.
     """
 
     settings: Point
@@ -53,10 +53,9 @@ class Group:
 @dataclass(frozen=True)
 class Plan:
     """A bench, a panel and the values of each swept key: every combination is a point.
-
-    `keys` are what is swept, in order, and `axes` their values; `rates` are those keys that only change rates of the
+    `keys` are the swept keys, in order, and `axes` their values; `rates` are those keys that only change rates of the
     machine. `fixed` are the settings that are the same everywhere, and `machines` the hash of each machine before any
-    of its keys is changed. `target` is on whose machines the bench runs, `name` what the bench was asked for as.
+    of its keys is changed. `target` is the bench's target, `name` the name or path the bench was given by.
     """
 
     bench: str
@@ -82,7 +81,7 @@ class Plan:
         return prod(len(axis) for key, axis in zip(self.keys, self.axes, strict=True) if key not in self.rates)
 
     def choices(self) -> Iterator[Position]:
-        """The functional passes: the number of each key's value, 0 for a key that is a rate."""
+        """The functional passes: the index of each key's value, 0 for a key that is a rate."""
         return product(
             *((0,) if key in self.rates else range(len(axis)) for key, axis in zip(self.keys, self.axes, strict=True))
         )
@@ -101,14 +100,14 @@ class Plan:
         return {key: axis[index] for key, axis, index in zip(self.keys, self.axes, position, strict=True)}
 
     def group(self, positions: list[Position]) -> Group:
-        """Points of one functional pass, as a worker takes them."""
+        """Points of one functional pass, in the form for a worker."""
         points = [self.point(position) for position in positions]
         shared = {**dict(self.fixed), **{k: v for k, v in points[0].items() if k not in self.rates}}
         plain, shapes = split_settings(shared)
         return Group(plain, shapes, tuple({k: v for k, v in p.items() if k in self.rates} for p in points))
 
     def light(self) -> "Plan":
-        """What whoever is given single groups needs of the plan."""
+        """The part of the plan that is needed to run single groups."""
         return replace(self, axes=(), rates=frozenset(), fixed=(), machines=())
 
     def command(self, point: Mapping[str, object]) -> str:
@@ -150,7 +149,7 @@ def make_plan(
 ) -> Plan:
     """Every combination of the values; those of a key may be ranges.
 
-    Points that cannot be run are found when their turn comes. Where that is so of every point (of the first
+    Points that cannot be run are found when they are run. If that holds for every point (of the first
     `MOST_CHECKED`), the first reason is raised.
     """
     axes = _axes(bench, panel, settings, over)
@@ -173,7 +172,7 @@ def make_plan(
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line of a file; of a very long text the beginning."""
+    """The text of an error on one line, truncated if very long."""
     text = "; ".join(str(error).splitlines()).encode(errors="replace").decode()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters in all)"
 
@@ -181,7 +180,7 @@ def one_line(error: BaseException) -> str:
 def _axes(
     bench: Bench, panel: str | None, settings: Mapping[str, object], over: Mapping[str, list[str]]
 ) -> dict[str, Axis]:
-    """The values of each key, after what can be seen before any point is made."""
+    """The values of each key, with the checks that need no point."""
     if panel is not None and panel not in bench.panels:
         raise BenchError(unknown(f"panel of {bench.name}", panel, bench.panels or ["none: this bench has no panels"]))
     clash = sorted(set(over) & set(settings))
@@ -203,7 +202,7 @@ def _axes(
 
 
 class _Checked:
-    """A plan's first points that can be run, and what is known of its machines."""
+    """A plan's first points that can be run, and the properties of its machines."""
 
     def __init__(self, bench: Bench, panel: dict[str, object], plan: Plan):
         self._bench, self._panel, self._plan = bench, panel, plan
@@ -216,7 +215,7 @@ class _Checked:
         return self._loaded[name]
 
     def rates(self) -> frozenset[str]:
-        """The swept keys that are rates of the machine; raises the first reason where no point can be run."""
+        """The swept keys that are rates of the machine; raises the first reason if no point can be run."""
         first: KernbenchError | None = None
         for point in self._samples():
             try:
@@ -240,21 +239,21 @@ class _Checked:
                 yield dict(zip(self._plan.keys, chosen, strict=True))
 
     def _opened(self, point: Point) -> tuple[Any, dict[str, str], Data]:
-        """The parameters of a point, the role of each key of its machine, and what it changes there."""
+        """The parameters of a point, the role of each key of its machine, and its changes of the machine."""
         plain, settings = split_settings(dict(self._plan.fixed) | point)
         p = make(self._bench.parameters, {**self._panel, **plain})
         changes = machine_changes(self._bench.name, p, settings)
         return p, {key: entry.role for key, entry, _ in self._load(p).entries()}, changes
 
     def _try(self, p: Any, roles: dict[str, str], changes: dict[str, object]) -> None:
-        """Whether the machine takes the changes: shapes may contradict each other, rates cannot."""
+        """Check that the machine accepts the changes: shapes may contradict each other, rates cannot."""
         shapes = {k: v for k, v in changes.items() if roles.get(k) != "rate"}
         for change in (shapes, *({k: v} for k, v in changes.items() if k not in shapes)):
             if change:
                 self._load(p).override(change)
 
     def hashes(self, plan: Plan) -> dict[str, str]:
-        """The hash of each machine that points ask for, by its name."""
+        """The hash of each machine that points use, by its name."""
         kind = machine_parameter([field.name for field in fields(self._bench.parameters)])
         defaults = {field.name: field.default for field in fields(self._bench.parameters)}
         given = {**defaults, **self._panel, **dict(plan.fixed)}

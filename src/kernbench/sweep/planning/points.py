@@ -1,4 +1,4 @@
-"""One group of points: a functional pass, then a row for each of its rates. What fails is a row, too."""
+"""One group of points: a functional pass, then a row for each of its rates. Failures become rows, too."""
 
 import re
 import signal
@@ -38,20 +38,20 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong with points that should run, and where: `file:line`, or nothing where that is not known."""
+    """What went wrong with points that should run, and where: `file:line`, or empty if unknown."""
 
     why: str
     where: str = ""
 
     def row(self) -> Row:
-        """What the row of such a point says."""
+        """The columns of a failed point's row."""
         return {"failed": self.why, "failed_at": self.where or None}
 
 
 def failure(error: BaseException) -> Failure:
-    """An error as a row holds it, with the line of the kernel or bench it comes from."""
+    """An error as stored in a row, with the line of the kernel or bench it comes from."""
     text = one_line(error)
-    # what a function of the bench raises comes wrapped, with its line in front
+    # exceptions of a bench's function are wrapped, with the line in front
     found = _PLACE.match(text)
     text = text[found.end() :] if found else text
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
@@ -62,7 +62,7 @@ def failure(error: BaseException) -> Failure:
 
 
 def _place(error: BaseException) -> str:
-    """The kernel's own line, or the last one outside this package and what is installed."""
+    """The kernel's own line, or the last one outside this package and installed packages."""
     where = getattr(error, "where", None)
     if where is not None and hasattr(where, "line"):
         return f"{where.file}:{where.line}"
@@ -72,7 +72,9 @@ def _place(error: BaseException) -> str:
 
 
 def _is_somebodys(file: str) -> bool:
-    """Whether a file is neither of this package nor installed; what was compiled names files that are not there."""
+    """Whether a file is user code: neither of this package nor installed; compiled modules name files that do not
+    exist.
+    """
     return not file.startswith((_PACKAGE, sys.base_prefix)) and "site-packages" not in file and Path(file).is_file()
 
 
@@ -80,7 +82,7 @@ Pass = Run | Refusal | Failure
 
 
 def functional_pass(plan: Plan, group: Group) -> Pass:
-    """The run that all points of a group share; a refusal where the bench has no host for them."""
+    """The run that all points of a group share; a refusal if the bench has no host for them."""
     hosts: list[Any] = []
     try:
         bench = find(plan.bench)
@@ -93,26 +95,26 @@ def functional_pass(plan: Plan, group: Group) -> Pass:
         watched = replace(bench, host=host)
         return run_bench(watched, plan.panel, settings, plan.seed, shapes_only=plan.shapes_only, recorded=True)
     except KernbenchError as error:
-        # what goes wrong once there is a host is no refusal
+        # errors after the host was made are not refusals
         if hosts:
             return failure(error)
         return Refusal(one_line(error).removeprefix(f"panel {plan.panel}: "))
     except Exception as error:
         return failure(blamed(error, [Path(plan.bench)]) or error)
     except BaseException as error:
-        # where Ctrl-C does nothing, as in a worker, the bench itself has raised a KeyboardInterrupt
+        # if Ctrl-C is ignored, as in a worker, the bench itself has raised the KeyboardInterrupt
         if isinstance(error, SystemExit) or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             return failure(error)
         raise
 
 
 def time_points(group: Group, run: Pass) -> Iterator[Row]:
-    """The results of each point of the group that `run` is of, in order, without the values that were swept."""
+    """The results of each point of the group of `run`, in order, without the swept values."""
     return Judged(group, run).rows(group.rates)
 
 
 class Judged:
-    """A group after its functional pass: times as many of its points as are asked for, part by part."""
+    """A group after its functional pass: times requested points, part by part."""
 
     def __init__(self, group: Group, run: Pass):
         self._shapes, self._run = group.shapes, run
@@ -142,7 +144,7 @@ class Judged:
 
 
 class _Timer:
-    """Times one run again and again; what the first timing lowered serves the others."""
+    """Times one run repeatedly; later timings reuse the lowered graph."""
 
     def __init__(self, shapes: Point, run: Run):
         self._target = of_run(run)
@@ -173,7 +175,7 @@ def floor_column(name: str) -> str:
 
 
 def utilisation_column(engine: str) -> str:
-    """The column of how busy an engine was."""
+    """The column of an engine's utilisation."""
     return f"utilisation_{_word(engine)}"
 
 

@@ -1,4 +1,4 @@
-"""Handing out the open points of a plan, a part at a time: neither points nor results are ever all in memory."""
+"""Distributes the open points of a plan in parts: neither points nor results are ever all in memory."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -6,18 +6,18 @@ from itertools import islice
 
 from kernbench.sweep.planning.plan import Group, Plan, Position
 
-# a group with no more points than this left is not divided: another worker would have to run the kernel again
+# a group with at most this many points left is not divided: another worker would have to run the kernel again
 SMALL = 64
-# points of a part: what a worker times before it asks for more
+# points of a part, after which a worker asks for more
 LARGEST = 512
-# seconds that a part should take, once it is known how long points take
+# target seconds of a part, once the time of points is known
 _AIM = 0.5
 Claim = Callable[[list[Position]], list[Position]]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some points of one functional pass. `careful`: each result is handed on at once, as a point may be deadly."""
+    """Some points of one functional pass. `careful`: each result is sent at once, as a point may crash."""
 
     choice: Position
     group: Group
@@ -32,7 +32,7 @@ class Part:
 
 @dataclass
 class _Open:
-    """A functional pass whose points are not all handed out."""
+    """A functional pass with points that are not all taken."""
 
     choice: Position
     positions: Iterator[Position]
@@ -41,11 +41,10 @@ class _Open:
 
 
 class Supply:
-    """The parts of a plan, made when a worker asks.
+    """The parts of a plan, generated when a worker asks.
 
     `claim` is given points and returns those that are to be run now. A worker stays with the group whose kernel it has
-    run; it helps another with a large one when no group is left that nobody has begun. `passes` limits how many groups
-    are begun.
+    run; it joins another's large group when all groups have been begun. `passes` limits how many groups are begun.
     """
 
     def __init__(self, plan: Plan, claim: Claim, passes: int | None = None):
@@ -71,11 +70,11 @@ class Supply:
                     self._passes -= 1
                 group.workers.add(worker)
                 return Part(group.choice, self._plan.group(claimed), claimed)
-            # what is done already is passed over quickly
+            # skip quickly over what is done already
             self.size = min(LARGEST, 2 * self.size)
 
     def learn(self, points: int, seconds: float) -> None:
-        """How long it took to time so many points: the next part is to take about half a second."""
+        """Record the time of this many points: the next part should take about half a second."""
         self.size = max(1, min(LARGEST, int(_AIM * points / max(seconds, 1e-6))))
 
     def _group_for(self, worker: int) -> _Open | None:

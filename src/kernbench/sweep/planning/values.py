@@ -1,6 +1,6 @@
-"""The values of a swept key: listed one by one, or as ranges that are never written out.
+"""The values of a swept key: a list, or ranges that are not expanded.
 
-`a..b` counts by one, `a..b/step` by a step, `a..b*factor` multiplies; both ends may be values. A unit follows the
+`a..b` counts by one, `a..b/step` by a step, `a..b*factor` multiplies; both ends are inclusive. A unit follows the
 range: `100..400/50 GB/s`. Ranges and single values mix: `1,2,8..64*2`.
 """
 
@@ -16,18 +16,18 @@ from math import log
 from kernbench.common.errors import BenchError
 
 MOST_VALUES = 10**9
-# a range that multiplies is written out: its values have no simple rule
+# a multiplying range is expanded: its values have no simple rule
 MOST_MULTIPLIED = 10_000
 _DIGITS = 12
-# numbers that are written out in a message
+# largest numbers that are written out in a message
 _SHOWN = 10**15
 _LARGEST = 10**300
-# an exponent of more digits names no number that a machine or a bench could have
+# a number; longer exponents are out of the range of any machine or bench
 _NUMBER = r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?"
 _RANGE = re.compile(
     rf"({_NUMBER})\s*\.\.\s*({_NUMBER})(?:\s*([/*])\s*({_NUMBER}))?\s*((?![eE][+-]?[0-9])[^\s0-9./*].*)?"
 )
-# what was meant as a range, right or wrong; "../machine.toml" was not
+# text that was meant as a range, right or wrong; "../machine.toml" was not
 _MEANT = re.compile(r"[+-]?[0-9][0-9.]*\s*\.\.")
 _TEXT = re.compile(rf"({_NUMBER})(?: (.*))?")
 _HELP = "a range is a..b, a..b/step or a..b*factor, then a unit if there is one: 8..64*2, 100..400/50 GB/s"
@@ -50,7 +50,7 @@ class Listed:
         return {value: index for index, value in enumerate(self.values)}
 
     def index(self, text: str) -> int | None:
-        """Where a value stands; None if it is not among them."""
+        """The index of a value; None if it is not among them."""
         return self._indices.get(text)
 
     def written(self) -> list[str]:
@@ -72,7 +72,7 @@ class Counted:
 
     @cached_property
     def _scaled(self) -> tuple[int, int, int]:
-        """First value and step as whole numbers, so many decimal places up: a million values are made of them."""
+        """First value and step as integers, scaled by a power of ten, so that values are computed exactly and fast."""
         decimals = max(_decimals(self.first), _decimals(self.step))
         return int(self.first * 10**decimals), int(self.step * 10**decimals), decimals
 
@@ -81,7 +81,7 @@ class Counted:
         return _decimal(first + index * step, decimals, self.unit)
 
     def index(self, text: str) -> int | None:
-        """Where a value stands; None if it is not among them."""
+        """The index of a value; None if it is not among them."""
         match = _TEXT.fullmatch(text)
         if match is None or (match[2] or "") != self.unit:
             return None
@@ -97,7 +97,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Axis:
-    """All values of a key, in order. A value that several parts hold stands where the first of them has it."""
+    """All values of a key, in order. A value of several parts has its first index."""
 
     parts: tuple[Listed | Counted, ...]
 
@@ -118,7 +118,7 @@ class Axis:
         return (part[index] for part in self.parts for index in range(len(part)))
 
     def index(self, text: str) -> int | None:
-        """Where a value stands; None if it is not among them."""
+        """The index of a value; None if it is not among them."""
         for part, end in zip(self.parts, self._ends, strict=True):
             index = part.index(text)
             if index is not None:
@@ -130,7 +130,7 @@ class Axis:
         return tuple(text for part in self.parts for text in part.written())
 
     def joined(self, other: "Axis") -> "Axis":
-        """These values, and after them those of `other` that are not among them; the indices of these stay."""
+        """These values, then those of `other` that are not among them; the indices of these stay."""
         parts = list(self.parts)
         for part in other.parts:
             if isinstance(part, Counted):
@@ -141,7 +141,7 @@ class Axis:
         return Axis(tuple(parts))
 
     def repeated(self) -> str | None:
-        """A value that is there twice."""
+        """A value that occurs twice."""
         for number, part in enumerate(self.parts):
             if isinstance(part, Listed) and len(set(part.values)) < len(part.values):
                 return next(value for value in part.values if part.values.count(value) > 1)
@@ -153,7 +153,7 @@ class Axis:
         return None
 
     def sample(self, most: int) -> Iterator[str]:
-        """At most about `most` of the values: all where there are no more, else the ends of every part first."""
+        """At most about `most` of the values: all if there are no more, else the ends of every part first."""
         if len(self) <= most:
             yield from self
             return
@@ -170,7 +170,7 @@ def axis_of(texts: "list[str] | tuple[str, ...] | Axis") -> Axis:
 
 
 def _merged(parts: list[Listed | Counted]) -> Iterator[Listed | Counted]:
-    """Neighbouring lists as one."""
+    """Adjacent lists merged."""
     values: list[str] = []
     for part in parts:
         if isinstance(part, Listed):
@@ -241,12 +241,12 @@ def _multiplied(text: str, first: Fraction, last: Fraction, factor: Fraction, un
 
 
 def _rounded(value: Fraction) -> Fraction:
-    """Powers of a factor such as 1.1 grow by a digit each: twelve are kept."""
+    """Powers of a factor such as 1.1 gain a digit each: twelve digits are kept."""
     return value if value.denominator == 1 else Fraction(f"{float(value):.{_DIGITS}g}")
 
 
 def _text(value: Fraction, unit: str) -> str:
-    """A value as people write it: decimals without trailing zeros."""
+    """A value as decimal text without trailing zeros."""
     decimals = _decimals(value)
     return _decimal(int(value * 10**decimals), decimals, unit)
 
@@ -260,7 +260,7 @@ def _decimals(value: Fraction) -> int:
 
 
 def _decimal(scaled: int, decimals: int, unit: str) -> str:
-    """A number that is so many decimal places up, as people write it."""
+    """A scaled integer as decimal text."""
     number = str(scaled)
     if decimals:
         digits = str(abs(scaled)).rjust(decimals + 1, "0")
