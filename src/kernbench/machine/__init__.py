@@ -1,4 +1,4 @@
-"""Machine descriptions: what a mesh machine consists of and how fast each part is, read from TOML files."""
+"""Machine descriptions: the parts of a mesh machine and the speed of each, read from TOML files."""
 
 from kernbench.machine.grid import OPPOSITE, STEPS, Grid
 from kernbench.machine.loader import bundled, kind_of, load

@@ -1,4 +1,4 @@
-"""What every machine has, of whatever kind: its keys, a hash, its file's text, and itself with some keys changed."""
+"""The base of machine descriptions of all kinds: keys, hash, TOML text, and copies with changed keys."""
 
 import json
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ class Description(Table):
     """Base of the outermost table of a machine file."""
 
     called: ClassVar[str] = "machine"
-    """What one is called in messages."""
+    """The kind's name in messages."""
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits that are equal where every key but the name is: same results, same times."""
+        """Twelve hex digits that are equal if all keys but the name are: same results, same times."""
         return self._hash
 
     @cached_property
@@ -30,7 +30,7 @@ class Description(Table):
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
     def shape_key(self) -> tuple[tuple[str, object], ...]:
-        """The shape keys with their values, hashable; where two are equal, one functional pass serves both."""
+        """The shape keys with their values, hashable; machines with equal ones share a functional pass."""
         return tuple((name, value) for name, key, value in self.entries() if key.role == SHAPE)
 
     def keys(self) -> list[KeyInfo]:
@@ -57,11 +57,11 @@ class Description(Table):
             made = self.changed(tree)
             if made is not None:
                 return made
-        # what is wrong is reported together with all else that is
+        # this error is reported together with all others
         return self._rebuilt(changes)
 
     def _entry(self, name: str) -> Entry | None:
-        """What a dotted name stands for."""
+        """The table or key of a dotted name."""
         entry: Entry | None = type(self)
         for part in name.split("."):
             entry = None if entry is None or isinstance(entry, Key) else entry.schema.get(part)

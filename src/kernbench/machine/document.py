@@ -1,4 +1,4 @@
-"""A table written as a TOML file, each key under a comment with its help, what it allows and its role."""
+"""Writes a table as a TOML file, each key under a comment with its help, allowed values and role."""
 
 from collections.abc import Iterator
 
@@ -32,5 +32,5 @@ def _first_line(table: Table) -> str:
 
 
 def _unit_comment(key: Key, value: object) -> str:
-    """The unit beside a bare number; text such as "20 ns" carries its own."""
+    """The unit for a bare number; text such as "20 ns" contains its own."""
     return f"  # {key.unit}" if key.unit and not key.toml(value).startswith('"') else ""

@@ -59,10 +59,10 @@ class Grid:
         return abs(row_a - row_b) + abs(column_a - column_b)
 
     def cycle(self) -> list[int] | None:
-        """The ids along a closed walk over neighbours that meets every cell once; None where the grid has none.
+        """The ids along a cycle over neighbours that visits every cell once; None if the grid has none.
 
         There is one if the number of cells is even and both sides are at least 2: out along the first row, back and
-        forth through the others without their first column, and home through that column.
+        forth through the others without their first column, and back through that column.
         """
         if self.size % 2 or self.rows < 2 or self.columns < 2:
             return None

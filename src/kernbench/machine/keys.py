@@ -1,8 +1,8 @@
-"""Kinds of machine key: each knows its unit, what it allows, and how to read a value and to write it again.
+"""Kinds of machine keys: each has its unit and allowed values, and reads and writes values.
 
-`read` takes what a TOML file, a command line or a caller gives (a number in the key's unit, or text such as "20 ns")
-and returns the value as it is stored, or raises a `MachineError` that says what is wrong. Reading a stored value
-again gives the same value. What is allowed is left to `Key.allowed`: whoever reports the error adds it.
+`read` takes a value from a TOML file, a command line or a caller (a number in the key's unit, or text such as
+"20 ns") and returns it in its stored form, or raises a `MachineError` that describes the problem. Reading a stored
+value again gives the same value. The allowed values are in `Key.allowed`, which callers add to the error.
 """
 
 import json
@@ -27,13 +27,13 @@ PS_PER_NS = 10**3
 PS_PER_SECOND = 10**12
 
 
-# a value of a key; each kind of key knows its own type
+# a value of a key, of the type that its kind defines
 Value = Any
 
 
 @dataclass(frozen=True)
 class Key:
-    """What is known of one key. A change of a `shape` key means running again, of a `rate` key only timing again."""
+    """The description of a key. A change of a `shape` key requires a new run, of a `rate` key only new timing."""
 
     unit: str
     role: Role
@@ -45,7 +45,7 @@ class Key:
         raise NotImplementedError
 
     def read(self, raw: object) -> object:
-        """`raw` checked and brought to the stored form."""
+        """`raw` checked and converted to the stored form."""
         raise NotImplementedError
 
     def show(self, value: object) -> str:
@@ -90,7 +90,7 @@ class Count(_Number):
     """A whole number of `unit`, from `low` to `high`."""
 
     def read(self, raw: object) -> int:
-        """`raw` as an int; a bare float is refused even where it is whole."""
+        """`raw` as an int; floats are refused even if they are whole."""
         value = _number(raw, self.unit)
         if value.denominator != 1 or not isinstance(raw, (str, Rational)):
             raise MachineError("must be a whole number")
@@ -101,8 +101,8 @@ class Count(_Number):
 class Quantity(_Number):
     """A number of `unit`, from `low` to `high`, rounded to the nearest 1/`parts` of the unit unless `parts` is 0.
 
-    `parts` is chosen so that the value times `parts` is a whole number of the unit time is computed in (bytes per
-    second, picoseconds, hertz), below 2**53: the float stored loses nothing, and `whole` gives that number exactly.
+    `parts` is chosen so that the value times `parts` is an integer in the unit of time computations (bytes per
+    second, picoseconds, hertz), below 2**53: the stored float is lossless, and `whole` gives that integer exactly.
     """
 
     parts: int = 0
@@ -114,7 +114,7 @@ class Quantity(_Number):
 
 
 def whole(value: float, parts: int) -> int:
-    """A stored quantity as the whole number of 1/`parts` units that it is.
+    """A stored quantity as an integer number of 1/`parts` units.
 
     >>> whole(68.719476736, 10**9)
     68719476736
@@ -156,7 +156,7 @@ class Sides(Key):
         return not isinstance(side, bool) and isinstance(side, Rational) and side in range(1, self.high + 1)
 
     def show(self, value: Value) -> str:
-        """The grid as people write it: "2x4"."""
+        """The grid as text: "2x4"."""
         return "x".join(map(str, value))
 
     def toml(self, value: Value) -> str:
@@ -180,13 +180,13 @@ class Text(Key):
         return f"one line of 1 to {self.longest} printable characters"
 
     def read(self, raw: object) -> str:
-        """`raw`, where it is such a text."""
+        """`raw`, if it is such a text."""
         if not isinstance(raw, str) or not raw.strip() or not raw.isprintable() or len(raw) > self.longest:
             raise MachineError("must be text")
         return raw
 
     def toml(self, value: object) -> str:
-        """The text in quotes; for printable text JSON and TOML write them alike."""
+        """The text in quotes; for printable text JSON and TOML are the same."""
         return json.dumps(value, ensure_ascii=False)
 
 
@@ -202,7 +202,7 @@ class Choice(Key):
         return " or ".join(self.names)
 
     def read(self, raw: object) -> str:
-        """`raw`, where it is one of the names."""
+        """`raw`, if it is one of the names."""
         if not isinstance(raw, str) or raw not in self.names:
             raise MachineError("not known")
         return raw
@@ -247,12 +247,12 @@ _TYPE_WORDS = {
 
 
 def described(raw: object) -> str:
-    """The type of a value in the words of a TOML file."""
+    """The type of a value in the terms of a TOML file."""
     return _TYPE_WORDS.get(type(raw), f"a value of type {type(raw).__name__}")
 
 
 def clipped(raw: object, longest: int = 60) -> str:
-    """A value as messages quote it: never long, whatever the file holds."""
+    """A value as quoted in messages, truncated."""
     if isinstance(raw, dict):
         return "{...}"
     try:
@@ -264,5 +264,5 @@ def clipped(raw: object, longest: int = 60) -> str:
 
 
 def printable(text: str) -> str:
-    """A name or path as messages print it: on one line, whatever it holds."""
+    """A name or path as printed in messages: on one line."""
     return text if text.isprintable() else repr(text)

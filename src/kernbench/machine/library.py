@@ -26,7 +26,7 @@ _LONGEST_CHAIN = 16
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a machine's text comes from: `label` in messages, `folder` for what it extends."""
+    """The source of a machine's text: `label` in messages, `folder` for relative `extends`."""
 
     label: str
     file: Traversable
@@ -34,7 +34,7 @@ class _Source:
 
     @property
     def identity(self) -> str:
-        """Equal for two ways to the same file."""
+        """Equal for two paths to the same file."""
         return os.path.realpath(str(self.file))
 
     @property
@@ -47,8 +47,8 @@ def _home(package: str, folder: str) -> Traversable:
     return files(package) / folder
 
 
-# files that come with kernbench stay as they are while a process runs, and descriptions cannot be changed: each is read
-# once, and not for each device and each launch that names it
+# bundled files do not change while a process runs, and descriptions are immutable: each is read once, and not for each
+# device and each launch that names it
 @cache
 def _kept_names(package: str, folder: str) -> tuple[str, ...]:
     names = (entry.name for entry in _home(package, folder).iterdir())
@@ -62,18 +62,18 @@ def _kept(library: "Library[Kind]", name: str) -> Description:
 
 @dataclass(frozen=True)
 class Library(Generic[Kind]):
-    """Machines that are a `table`; those that come with kernbench lie in `folder` of `package`."""
+    """Machines of type `table`; the bundled ones are in `folder` of `package`."""
 
     table: type[Kind]
     package: str
     folder: str
 
     def bundled(self) -> list[str]:
-        """The names of those that come with kernbench."""
+        """The names of the bundled machines."""
         return list(_kept_names(self.package, self.folder))
 
     def load(self, machine: str | os.PathLike[str] | Kind) -> Kind:
-        """The one meant by a bundled name, a path to a TOML file, or itself."""
+        """The machine of a bundled name or a path to a TOML file; a description is returned as it is."""
         if isinstance(machine, self.table):
             return machine
         if not isinstance(machine, (str, os.PathLike)):
@@ -88,7 +88,7 @@ class Library(Generic[Kind]):
         return self._load(self._find(machine, Path()), ())
 
     def kind_of(self, machine: str | os.PathLike[str]) -> object:
-        """What a file says its `kind` is, or the first of those it extends that does; no more of it is looked at."""
+        """The `kind` of a file, or of the first file it extends that has one; the rest is not read."""
         source = self._find(machine, Path())
         chain: tuple[_Source, ...] = ()
         while "kind" not in (tree := self._parse(source)) and "extends" in tree:
@@ -107,7 +107,9 @@ class Library(Generic[Kind]):
         return _home(self.package, self.folder)
 
     def _find(self, machine: str | os.PathLike[str], folder: Path) -> _Source:
-        """A `str` is a bundled name first; anything else, and any other `str` that looks like a path, is a file."""
+        """A `str` is looked up as a bundled name first; anything else, and any other `str` that looks like a path,
+        is a file.
+        """
         names = self.bundled()
         if isinstance(machine, str) and machine in names:
             return _Source(f"bundled {self._called} {machine}", self._home() / f"{machine}{_SUFFIX}", folder)
@@ -131,7 +133,7 @@ class Library(Generic[Kind]):
         return self.table.build(_overlaid(base.to_dict(), tree, self.table), source.label)
 
     def _extended(self, target: object, chain: tuple[_Source, ...]) -> _Source:
-        """What the last of `chain` extends."""
+        """The file that the last of `chain` extends."""
         if not isinstance(target, str):
             raise MachineError(f"must be text, a bundled name ({self._names()}) or a path, not {described(target)}")
         found = self._find(target, chain[-1].folder)
@@ -153,7 +155,7 @@ class Library(Generic[Kind]):
             raise MachineError(f"{source.label}: not valid TOML: {error}") from error
 
     def _text(self, source: _Source) -> str:
-        """The file's text; a byte order mark is let pass."""
+        """The file's text; a byte order mark is accepted."""
         content = self._bytes(source)
         if len(content) > _LARGEST_FILE:
             raise MachineError(f"{source.label}: larger than {_LARGEST_FILE} bytes; this is not a {self._called} file")
@@ -188,7 +190,7 @@ def _looks_like_a_path(text: str, path: Path) -> bool:
 
 
 def _overlaid(base: Fields, top: Fields, table: type[Table]) -> dict[str, object]:
-    """`base` with the keys of `top` in place of its own, table by table; the value of a key is replaced as a whole."""
+    """`base` with the keys of `top` replacing its own, table by table; the value of a key is replaced as a whole."""
     merged = dict(base)
     for name, value in top.items():
         inner = table.schema.get(name)

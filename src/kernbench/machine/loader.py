@@ -14,14 +14,14 @@ def bundled() -> list[str]:
 
 
 def kind_of(machine: str | os.PathLike[str]) -> object:
-    """What a name or file says its `kind` is; no more of it is looked at."""
+    """The `kind` of a name or file; the rest is not read."""
     return _LIBRARY.kind_of(machine)
 
 
 def load(machine: "str | os.PathLike[str] | Machine") -> Machine:
-    """The machine meant by a bundled name, a path to a TOML file, or a `Machine`, which is returned as it is.
+    """The machine of a bundled name, a path to a TOML file, or a `Machine`, which is returned as it is.
 
-    A file may say `extends = "<bundled name or path beside the file>"` and give only the keys that differ. Its name is
-    then that of the file unless it gives one.
+    A file may say `extends = "<bundled name or path relative to the file>"` and give only the keys that differ. Its
+    name is then that of the file unless it gives one.
     """
     return _LIBRARY.load(machine)

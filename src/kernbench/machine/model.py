@@ -1,9 +1,9 @@
 """The mesh machine: one frozen dataclass for each table of a machine file.
 
-Every field is stored in the unit its key names. Bandwidths, latencies and the clock are held to whole bytes per second,
-picoseconds and hertz; properties give these whole numbers. A duration is an exact fraction of a picosecond until it is
-whole, then rounded up, once: never per cycle or per byte. So no duration is below the physical one, more work never
-takes less time, and no work takes none.
+Every field is stored in the unit its key names. Bandwidths, latencies and the clock are restricted to whole bytes per
+second, picoseconds and hertz; properties give these integers. A duration is an exact fraction of a picosecond until it
+is complete, then rounded up, once: never per cycle or per byte. So no duration is below the physical one, more work
+never takes less time, and only empty work takes none.
 """
 
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ class Gemm(Table):
 
 @dataclass(frozen=True)
 class SpecialRates(Table):
-    """Results per cycle of the operations that MATH does in units of their own, all lanes together."""
+    """Results per cycle of the MATH operations that have units of their own, all lanes together."""
 
     exp: Annotated[float, _special_rate("exp")]
     log: Annotated[float, _special_rate("log")]
@@ -158,7 +158,7 @@ class Dma(Table):
 
 @dataclass(frozen=True)
 class Channel(Table):
-    """Something bytes pass through: first the latency, then the bytes at the bandwidth."""
+    """A path for bytes: first the latency, then the bytes at the bandwidth."""
 
     bandwidth: Annotated[float, bandwidth("bandwidth each way")]
     latency: Annotated[float, latency("time for one hop")]
@@ -229,7 +229,7 @@ class Machine(Description):
 
     @classmethod
     def conflicts(cls, values: Fields) -> list[str]:
-        """Too many PEs altogether."""
+        """Report too many PEs in all."""
         if "package" not in values or "cube" not in values:
             return []
         total = values["package"].grid.size * values["cube"].grid.size

@@ -1,7 +1,7 @@
-"""Tables of keys: a frozen dataclass whose annotations are the one place that says what each key is.
+"""Tables of keys: a frozen dataclass whose annotations define each key.
 
-A field is either `Annotated[type, Key]` or another `Table`. From these annotations come the checks when a table is
-made, the reading of a file or an override, the list of keys, and the text of a machine file.
+A field is either `Annotated[type, Key]` or another `Table`. From these annotations come the checks of a new table,
+reading of files and overrides, the list of keys, and the text of a machine file.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """One key of a machine with its value: what `show` prints. `value` counts in `unit`; `shown` is for people."""
+    """One key of a machine with its value, as `show` prints it. `value` is in `unit`; `shown` is formatted text."""
 
     name: str
     unit: str
@@ -30,14 +30,14 @@ class KeyInfo:
 
 
 class Table:
-    """Base of the tables of a machine: checks and normalises its fields when it is made."""
+    """Base of the tables of a machine: checks and normalises its fields on creation."""
 
     schema: ClassVar[dict[str, Entry]]
-    """The fields in order: name -> its key, or the type of the table inside."""
+    """The fields in order: name -> its key, or the type of the nested table."""
     whole: ClassVar[str] = "reference"
-    """The bundled file that has every key, for a file that lacks some to extend."""
+    """The bundled file with every key, named in messages as one to extend."""
     above_zero: ClassVar[Collection[str]] = ()
-    """Full names of keys that may not be 0 though their range begins there."""
+    """Full names of keys that must not be 0 though their range begins there."""
 
     def __init_subclass__(cls) -> None:
         hints = get_type_hints(cls, include_extras=True)
@@ -52,9 +52,9 @@ class Table:
 
     @classmethod
     def build(cls, tree: Mapping[str, object], source: str, also: Sequence[str] = ()) -> Self:
-        """The table that `tree` describes. All that is wrong comes in one error, each line beginning with `source`.
+        """The table in `tree`. All errors are reported together, each line beginning with `source`.
 
-        `also` are problems found before. Keys may then be missing without a word: what they stand for is broken.
+        `also` are problems found before. Missing keys are then not reported, since their source is broken.
         """
         reading = _Reading(complete=not also, problems=list(also), whole=cls.whole, above_zero=cls.above_zero)
         values = reading.table(cls, tree)
@@ -62,7 +62,7 @@ class Table:
         return _made(cls, values)
 
     def changed(self, tree: Mapping[str, object]) -> "Self | None":
-        """This table with what `tree` names changed, nothing else being read again; None if anything is wrong."""
+        """This table with the changes in `tree`, without reading the rest again; None if anything is wrong."""
         values = {name: getattr(self, name) for name in self.schema}
         for name, raw in tree.items():
             value = self._value(name, raw)
@@ -72,7 +72,7 @@ class Table:
         return None if self.conflicts(values) else _made(type(self), values)
 
     def _value(self, name: str, raw: object) -> object:
-        """What `raw` says of a key or of a table inside; None if that is wrong."""
+        """The value of `raw` for a key or a nested table; None if it is wrong."""
         entry = self.schema.get(name)
         try:
             if isinstance(entry, Key):
@@ -83,12 +83,12 @@ class Table:
 
     @classmethod
     def allowed(cls, name: str, key: Key) -> str:
-        """What a key with this full name allows, in words."""
+        """The allowed values of a key with this full name, in words."""
         return _allowed(key, name in cls.above_zero)
 
     @classmethod
     def conflicts(cls, values: Mapping[str, object]) -> list[str]:
-        """What is wrong between keys that are each right; `values` holds only those that could be read."""
+        """Contradictions between valid keys; `values` holds only those that could be read."""
         return []
 
     def entries(self, prefix: str = "") -> Iterator[tuple[str, Key, object]]:
@@ -101,7 +101,7 @@ class Table:
                 yield from value.entries(f"{prefix}{name}.")
 
     def to_dict(self) -> dict[str, object]:
-        """Plain data for JSON, numbers in the unit of their key; `build` takes it back."""
+        """Plain data for JSON, numbers in the unit of their key; `build` accepts it."""
         return {
             name: entry.data(getattr(self, name)) if isinstance(entry, Key) else getattr(self, name).to_dict()
             for name, entry in self.schema.items()
@@ -109,7 +109,7 @@ class Table:
 
 
 def _made(table: type[Made], values: Mapping[str, object]) -> Made:
-    """A table of values that were read from its keys: making it as a dataclass would read all of them once more."""
+    """A table of values that were already read: the dataclass constructor would read all of them again."""
     made = object.__new__(table)
     vars(made).update(values)
     return made
@@ -122,7 +122,7 @@ def _entry(hint: Any) -> Entry:
 
 
 def _allowed(key: Key, above_zero: bool) -> str:
-    """What a key allows; of one that may not be 0 the range without it."""
+    """The allowed values of a key; if it must not be 0, the range without it."""
     return f"more than {key.allowed.replace(' to ', ', at most ', 1)}" if above_zero else key.allowed
 
 
@@ -134,7 +134,7 @@ def _refuse(problems: list[str], source: str) -> None:
 
 @dataclass
 class _Reading:
-    """One pass over a tree: collects what is wrong; with `complete`, a missing key is wrong too."""
+    """One pass over a tree: collects problems; with `complete`, a missing key is a problem, too."""
 
     complete: bool = True
     problems: list[str] = field(default_factory=list)
@@ -154,7 +154,7 @@ class _Reading:
         return values
 
     def _entry(self, entry: Entry, raw: object, name: str) -> object:
-        """What `raw` says, or `_ABSENT` where it says nothing that can be used."""
+        """The value, or `_ABSENT` if there is no usable one."""
         if isinstance(entry, Key):
             return self._missing(entry, name) if raw is _ABSENT else self._key(entry, raw, name)
         return self._inner(entry, {} if raw is _ABSENT else raw, name)

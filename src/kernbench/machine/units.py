@@ -1,4 +1,4 @@
-"""Quantities as people write them ("512 GB/s", "20 ns", "4 MiB"), read exactly: as a fraction of one named unit."""
+"""Quantities with units ("512 GB/s", "20 ns", "4 MiB"), parsed exactly: as a fraction of one named unit."""
 
 import re
 from fractions import Fraction
@@ -47,7 +47,7 @@ def is_physical(unit: str) -> bool:
 
 
 def units_like(unit: str) -> dict[str, Fraction]:
-    """The units a quantity measured in `unit` may be written in, each with its size."""
+    """The units in which a quantity measured in `unit` may be written, each with its size."""
     for dimension in _DIMENSIONS:
         if unit in dimension:
             return dimension
@@ -55,7 +55,7 @@ def units_like(unit: str) -> dict[str, Fraction]:
 
 
 def parse(text: str, unit: str) -> Fraction:
-    """The exact value of `text`, in `unit`; a number alone counts in `unit`. GB is decimal, GiB binary.
+    """The exact value of `text`, in `unit`; a bare number is in `unit`. GB is decimal, GiB binary.
 
     >>> parse("1.5 us", "ns")
     Fraction(1500, 1)
@@ -78,7 +78,7 @@ def _with_a_unit(unit: str) -> str:
 
 
 def plain(value: float) -> str:
-    """The shortest digits that read back as `value`; a whole number has no decimal point.
+    """The shortest digits that read back as `value`; integers have no decimal point.
 
     >>> plain(512.0), plain(0.25)
     ('512', '0.25')
@@ -87,7 +87,7 @@ def plain(value: float) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """`value` in `unit` as a person writes it; `parse` reads it back. Bytes take the largest binary unit that is exact.
+    """`value` in `unit` with a suitable unit; `parse` reads it back. Bytes use the largest binary unit that is exact.
 
     >>> amount(4194304, "bytes"), amount(512.0, "GB/s")
     ('4 MiB', '512 GB/s')
@@ -101,7 +101,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def span(low: float, high: float, unit: str) -> str:
-    """The range from `low` to `high`, the unit said once where both have the same.
+    """The range from `low` to `high`, with the unit once if both have the same.
 
     >>> span(1, 65536, "slots"), span(1, 1048576, "bytes")
     ('1 to 65536 slots', '1 B to 1 MiB')

@@ -1,1 +1,1 @@
-"""Targets as equals: what a target is asked for (`target`), and which targets there are (`registry`)."""
+"""The interface of targets (`target`), and their registry (`registry`)."""

@@ -1,7 +1,7 @@
-"""Which targets there are: the one place that names those of kernbench. Others come from installed packages.
+"""The registry of targets: the only module that names those of kernbench. Others come from installed packages.
 
-A package brings a target by an entry point of the group `kernbench.targets` that names its `Listed`. What is listed is
-known without importing any target; a target's own package is imported when it is asked for by name.
+A package adds a target by an entry point of the group `kernbench.targets` that names its `Listed`. Its entry is
+read without importing any target; a target's own package is imported when it is asked for by name.
 """
 
 import os
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from kernbench.targets.target import Target
 
 GROUP = "kernbench.targets"
-# the word for a machine that every target understands: parameters `machine`, settings `machine.KEY`
+# the name of machine parameters in every target: parameters `machine`, settings `machine.KEY`
 MACHINE = "machine"
 
 
 @dataclass(frozen=True)
 class Commands:
-    """Commands of a target's own under one word: the module that has them as `app`, and their line in the list."""
+    """A target's command group: the module that has it as `app`, and its line in the list."""
 
     word: str
     module: str
@@ -37,7 +37,7 @@ class Commands:
 
 @dataclass(frozen=True)
 class TopCommand:
-    """A command of a target's own among those of kernbench: its module and function, its line, and examples."""
+    """A target's command at the top level: its module and function, its line, and examples."""
 
     name: str
     module: str
@@ -48,26 +48,26 @@ class TopCommand:
 
 @dataclass(frozen=True)
 class Listed:
-    """What is known of a target before it is imported."""
+    """The description of a target before it is imported."""
 
     name: str
-    # has the target as TARGET
+    # the module that has the target as TARGET
     module: str
-    # the parameter of a bench that names one of its machine files; empty where it has none
+    # the parameter of a bench that names one of its machine files; empty if it has none
     machine: str = ""
-    # what `kernbench new` writes for it, in a few words; empty where it writes nothing
+    # what `kernbench new` writes for it, in a few words; empty if there is no template
     template: str = ""
-    # suffixes of files that people write for it by hand, which no output replaces
+    # suffixes of its source files, which no output replaces
     sources: tuple[str, ...] = ()
     commands: Commands | None = None
     top_commands: tuple[TopCommand, ...] = ()
-    # whether it records what each rank dispatched
+    # whether it records the commands of each rank
     by_rank: bool = False
-    # the module that makes benches of folders of its kernels (`bench.discovery.folders`); empty where it takes none
+    # the module that makes benches of folders of its kernels (`bench.discovery.folders`); empty if not supported
     folders: str = ""
     # bench and panel of small runs that together need nearly all compiled loops of its benches (`kernbench cache warm`)
     small_runs: tuple[tuple[str, str], ...] = ()
-    # kinds of findings that only it has, name -> meaning in a sentence; known as soon as the row is made
+    # kinds of findings that only it has, name -> meaning in a sentence; registered with the entry
     kinds: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ BUNDLED = (
         ),
     ),
 )
-# whose machine a bench gets that names none
+# the target of a bench without a machine parameter
 DEFAULT = BUNDLED[0]
 
 
@@ -153,7 +153,7 @@ def listed() -> tuple[Listed, ...]:
 
 
 def find(name: str) -> "Target":
-    """The target of this name; its package is imported now."""
+    """The target with this name; its package is imported now."""
     for row in listed():
         if row.name == name:
             target: Target = import_module(row.module).TARGET
@@ -162,7 +162,7 @@ def find(name: str) -> "Target":
 
 
 def of_run(run: "Run") -> "Target":
-    """The target that a run says it is of; a run of none that is known gets what every target has."""
+    """The target of a run; a run without a known target gets the defaults of all targets."""
     from kernbench.targets.target import Target
 
     origins = (run.origin, *(launch.origin for launch in reversed(run.launches)))
@@ -171,9 +171,9 @@ def of_run(run: "Run") -> "Target":
 
 
 def of_parameters(names: Collection[str]) -> Listed:
-    """The target whose machines a bench with parameters of these names runs on."""
+    """The target whose machines a bench with these parameter names runs on."""
     own = [row for row in listed() if row.machine and row.machine in names]
-    # a word of a target's own before the one that every target understands
+    # a target's own parameter name takes precedence over the common one
     return next((row for row in own if row.machine != MACHINE), own[0] if own else DEFAULT)
 
 
@@ -189,8 +189,8 @@ def machine_words() -> tuple[str, ...]:
 
 
 def _any_named() -> bool:
-    """Whether an installed package names our group at all. `importlib.metadata` would make `kernbench --help` a third
-    slower, so that it is asked only then, or where a path is no folder and only it can look inside.
+    """Whether an installed package uses the entry-point group at all. `importlib.metadata` would make `kernbench
+    --help` a third slower, so it is used only then, or if a path entry is not a folder.
     """
     for path in map(Path, sys.path):
         if os.path.isfile(path):
@@ -211,7 +211,7 @@ def _entries() -> "Iterable[EntryPoint]":
 
 
 def _loaded(entry: "EntryPoint") -> Listed:
-    """What an entry point names, which is code of somebody else's."""
+    """The object of an entry point, which is third-party code."""
     try:
         row = entry.load()
     except KernbenchError:

@@ -1,4 +1,4 @@
-"""What the other rooms ask of a target. Whatever it does not answer has a default that works for any `Run`."""
+"""The interface of targets for the other packages. All methods have defaults that work for any `Run`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernbench.targets.work import Work
 
 TEMPLATE = "template.py.txt"
-# what every run with `metrics["time_ps"]` has in its metrics beside it: reports and sweeps ask for all of it
+# metrics of every run with `metrics["time_ps"]`, which reports and sweeps use
 TIMED_METRICS = ("bound", "floor_ratio", "floors_ps", "gap_ps", "utilisation")
 
 
@@ -24,23 +24,23 @@ class Machines(Protocol):
 
     @property
     def default(self) -> str:
-        """The one that a bench gets which names none."""
+        """The machine of a bench that names none."""
 
     def bundled(self) -> list[str]:
-        """Names of those that come with the target."""
+        """Names of the machines that come with the target."""
 
     def load(self, name: object) -> Any:
         """The machine of a bundled name or a file: a `Description`, with the target's own keys."""
 
     def owns(self, name: str) -> bool:
-        """Whether a name or file is of this kind, and of no other; a file that cannot be read is not."""
+        """Whether a name or file is of this kind, and of no other; an unreadable file is not."""
 
     def size(self, machine: Any) -> str:
-        """How large a machine is, in words for a list."""
+        """The size of a machine, in words for a list."""
 
 
 def check_timed(run: "Run") -> "Run":
-    """`run` as a target timed it; one whose time lacks what reports ask of it is refused."""
+    """Check that `run`, as a target timed it, has all metrics that reports use."""
     metrics = run.metrics
     if "time_ps" not in metrics:
         return run
@@ -67,7 +67,7 @@ class Measured:
     """Names in the metrics of a timed run; a sweep has a column for each.
 
     `floors` are keys of `floors_ps`, `engines` of `utilisation`, `causes` of `gap_ps`; `bounds` are
-    what bounds a run where no floor does.
+    the possible bounds of a run besides the floors.
     """
 
     floors: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Measured:
 
 
 class Target:
-    """A target as the other rooms see it: a subclass answers what its kind of program has.
+    """A target for the other packages: a subclass overrides what its kind of program supports.
 
     A run belongs to a target by `origin["target"]`, which is its `name`.
     """
@@ -85,7 +85,7 @@ class Target:
     name: str = ""
     # why a run without a recording has no time
     no_clock: str = "this target has an order, but no clock"
-    # what the outputs of a launch are, after "outputs are"
+    # where the outputs of a launch are, after "outputs are"
     outputs_are: str = "what the launch gave back"
 
     def measured(self) -> Measured:
@@ -94,14 +94,14 @@ class Target:
 
     @property
     def machines(self) -> Machines:
-        """Its machine files; only asked of a target that is listed with a machine parameter."""
+        """Its machine files; only called for a target with a machine parameter."""
         raise BenchError(f"target {self.name or '(unknown)'} has no machine files")
 
     def template(self) -> str:
-        """The text that `kernbench new` writes, with NAME where the bench's name stands."""
+        """The text that `kernbench new` writes, with NAME in place of the bench's name."""
         package = type(self).__module__.rpartition(".")[0]
         try:
-            # a module that is in no package has no folder of its own
+            # a top-level module has no package folder
             return (files(package) / TEMPLATE).read_text(encoding="utf-8") if package else self._no_template()
         except OSError:
             return self._no_template()
@@ -113,32 +113,32 @@ class Target:
         )
 
     def record_for_time(self, host: Any) -> None:
-        """Called before a launch whose time is wanted, for a target that records only then what time is made of."""
+        """Called before a launch that will be timed, for a target that must record more for it."""
 
     def compute_exactly(self, host: object) -> None:
-        """Called before a launch whose results are to have the hardware's own bits, where that costs time.
+        """Called before a launch whose results should have the hardware's own bits, if that costs time.
 
-        A target whose results are the same always refuses, so that nobody takes them for what they are not.
+        A target without such a mode refuses, so that its results are not mistaken for exact ones.
         """
         raise BenchError(
             f"--exact: target {self.name or '(unknown)'} has one way of computing, and no hardware whose bits are known"
         )
 
     def run_part(self, host: object, part: str) -> None:
-        """Called before a launch of which only a part is to run, named in the target's own way; `views["part"]` of the
-        run then has how much was `run`, and `of` how much. A target that runs everything refuses.
+        """Called before a launch of which only a part is to run, named in the target's own way; the run's
+        `views["part"]` then has how much was `run`, and `of` how much. A target that runs everything refuses.
         """
         raise BenchError(f"--blocks: target {self.name or '(unknown)'} has no blocks of a grid, and runs everything")
 
     def retime(self, run: "Run", machine: "Description", drawn: bool = True) -> "Run":
-        """The run with its time on `machine`: `metrics["time_ps"]` and `TIMED_METRICS`, which is what `summary` gives,
-        and, if `drawn`, a timeline and views of it. docs/adding-a-target.md lists the metrics that may be there, too.
-        A run that gets no time says why, in `metrics["no_time"]`.
+        """The run with its time on `machine`: `metrics["time_ps"]` and `TIMED_METRICS`, as in `summary`,
+        and, if `drawn`, a timeline and its views. docs/adding-a-target.md lists further metrics.
+        A run that gets no time has the reason in `metrics["no_time"]`.
         """
         return replace(run, metrics={**run.metrics, "no_time": no_time(run, self.no_clock) or self.no_clock})
 
     def retime_with_changes(self, run: "Run", machine: "Description", drawn: bool = True) -> "Run":
-        """The same with what changes to the machine or the kernel would save, where that takes long and `retime` leaves
+        """The same with what changes to the machine or the kernel would save, if that takes long and `retime` leaves
         it out.
         """
         return self.retime(run, machine, drawn)
@@ -148,26 +148,26 @@ class Target:
         raise BenchError(f"target {self.name or '(unknown)'} records nothing that can be timed on a machine")
 
     def summary(self, timing: object) -> dict[str, object]:
-        """What a sweep keeps of a timing: `time_ps` and `TIMED_METRICS`."""
+        """The values of a timing that a sweep stores: `time_ps` and `TIMED_METRICS`."""
         raise NotImplementedError
 
     def explain(self, cause: str) -> str:
-        """What a cause of lost time means and what people try against it, in a sentence; empty where it has none."""
+        """The meaning of a cause of lost time and common remedies, in a sentence; empty if it has none."""
         return ""
 
     def joined_views(self, launches: "Sequence[Run]", begins: Sequence[int]) -> Mapping[str, object]:
-        """What is drawn of several timed launches as one run; `begins` is when each begins."""
+        """Views of several timed launches as one run; `begins` is when each begins."""
         return {}
 
     def commands_of(self, run: "Run", rank: int) -> Sequence[Any] | None:
-        """The commands that a rank of a run dispatched; None where nothing is recorded by rank."""
+        """The commands of a rank of a run; None if nothing is recorded by rank."""
         return None
 
     def check_device(self, device: str) -> None:
-        """Raise the reason why nothing can run on a device that a bench may name; what is emulated is always there."""
+        """Raise an error if nothing can run on a device that a bench names; emulated devices are always available."""
 
     def order_observers(self, host: object, kernel: object) -> list[str]:
-        """What in a kernel may observe the order in which its threads run, by right."""
+        """Operations in a kernel that may legally observe the order in which its threads run."""
         return []
 
     def writer_of(self, host: object, run: "Run", output: str, index: tuple[int, ...]) -> "Place | None":
@@ -175,7 +175,7 @@ class Target:
         return None
 
     def compared_works(self, first: "Run", second: "Run") -> "tuple[Work, Work] | None":
-        """What the programs of a launch did in two orders, row by row; None where nothing comparable is recorded, or
-        where programs cannot share anything but memory.
+        """The operations of the programs of a launch in two orders, in comparable form; None if there is no such
+        recording, or if programs cannot share anything but memory.
         """
         return None

@@ -1,7 +1,7 @@
-"""What the programs of a launch did, as rows that can be held against those of the same launch in another order.
+"""The operations of the programs of a launch, as rows that can be compared with those of another order.
 
-Sums of what one order did and another did not are worth nothing to a reader: what is looked for is the first row of the
-first program where they part, and the line of the kernel that made it.
+Totals of each order would not help a reader: the result is the first row of the first program at which the orders
+diverge, and its line in the kernel.
 """
 
 from collections import Counter
@@ -18,12 +18,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Work:
-    """One row for each thing that a program did; the rows of a program follow each other, programs ascend.
+    """One row for each operation of a program; programs are contiguous, in ascending order.
 
-    `programs` has the number of each row's program, `rows` what was done, without what may differ between orders by
-    right: numbers that a launch gives away as it comes to them, and addresses of scratch memory, which depend on when
-    Python's collector runs. `sites` are rows of `lines`. `observers` are what in the launch may make its programs do
-    other things in another order, by right.
+    `programs` has the number of each row's program, `rows` the operations, without what may legally differ between
+    orders: numbers assigned in order of arrival, and addresses of scratch memory, which depend on when
+    Python's collector runs. `sites` are rows of `lines`. `observers` are operations of the launch that may legally make
+    its programs behave differently in another order.
     """
 
     programs: Ints
@@ -42,7 +42,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Parting:
-    """Where the work of two orders parts: in which program, after how many rows of it, what each did there, and the
+    """Where two orders diverge: in which program, after how many of its rows, what each did there, and the
     line.
     """
 
@@ -63,14 +63,14 @@ class Parting:
 
 
 def first_parting(first: Work, second: Work) -> Parting | None:
-    """The first program, and its first row, that is not the same in two orders; None if all are."""
+    """The first program, and its first row, that differs between two orders; None if there is none."""
     ours, theirs = (np.column_stack([work.programs, work.rows]) for work in (first, second))
     least = min(len(ours), len(theirs))
     differs = (ours[:least] != theirs[:least]).any(axis=1)
     if not differs.any() and len(ours) == len(theirs):
         return None
     at = int(np.argmax(differs)) if differs.any() else least
-    # where one program is at its end in one order, the row of the other order is still of it
+    # if a program has ended in one order, the row of the other order still belongs to it
     program = min(int(work.programs[at]) for work in (first, second) if at < len(work.programs))
     spans = first.of(program), second.of(program)
     number = at - next(span.start for span in spans if span.start <= at < span.stop)
@@ -83,9 +83,9 @@ def first_parting(first: Work, second: Work) -> Parting | None:
 
 
 def _line(works: tuple[Work, Work], spans: tuple[slice, slice], number: int) -> Place | None:
-    """The first line that one order runs more often than the other; where there is none, that of the row itself.
+    """The first line that one order runs more often than the other; if there is none, that of the row itself.
 
-    What is done at such a line may look like what comes next, so that the rows part only later.
+    The rows of such a line may equal those that follow, so that the rows diverge only later.
     """
     lines: list[list[Place]] = [
         [work.lines[site] for site in work.sites[span].tolist()] for work, span in zip(works, spans, strict=True)
@@ -102,7 +102,7 @@ def _line(works: tuple[Work, Work], spans: tuple[slice, slice], number: int) -> 
 
 
 def joint_numbers(first: Iterable[Hashable], second: Iterable[Hashable]) -> tuple[Ints, Ints]:
-    """Numbers for the rows of two tables, the same for what is equal. The last, which -1 finds, stands for no row."""
+    """Numbers for the rows of two tables, equal for equal rows. The last, for index -1, stands for no row."""
     numbers: dict[Hashable, int] = {}
     ours, theirs = ([numbers.setdefault(row, len(numbers)) for row in rows] for rows in (first, second))
     return np.array([*ours, -1], np.int64), np.array([*theirs, -1], np.int64)
