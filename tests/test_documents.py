@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -124,3 +126,45 @@ def test_the_navigation_lists_each_page_once():
     made = {"index.md", "changelog.md", "contributing.md", "security.md"}
     assert sorted(set(listed) - made) == pages
     assert len(listed) == len(set(listed))
+
+
+def paragraphs(text):
+    """The paragraphs and list items of a document, without code and tables."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    units = (unit.strip() for unit in re.split(r"\n\s*\n|\n(?=- |\d+\. )", text))
+    return [unit for unit in units if len(unit) > 80 and not unit.startswith(("|", "<!--"))]
+
+
+def twice(text):
+    """Neighbouring paragraphs that say nearly the same, as merges of two edits leave them."""
+    found = []
+    for one, two in pairwise(paragraphs(text)):
+        matcher = SequenceMatcher(None, one, two, autojunk=False)
+        if matcher.quick_ratio() > 0.75 and matcher.ratio() > 0.7:
+            found.append((one[:60], two[:60]))
+    return found
+
+
+# written by programs, from data or docstrings
+GENERATED = (
+    "api.md",
+    "gpu-accuracy.md",
+    "gpu-calibration.md",
+    "npu-folders.md",
+    "npu-operations.md",
+    "ptx-instructions.md",
+)
+WRITTEN = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in GENERATED)
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
+def test_no_paragraph_is_there_twice(path):
+    assert twice(path.read_text()) == []
+
+
+def test_a_paragraph_that_is_there_twice_is_seen():
+    one = "Without a budget the limit of steps follows the work: at least a million, or as many as a PE dispatches"
+    other = "Without a budget the steps follow the work: at least a million, and as many as a PE dispatches in all"
+    assert twice(f"{one}\n\n{other}\n")
+    assert twice(f"- {one}\n- {other}\n")
+    assert not twice(f"{one}\n\n```\n{other}\n```\n| {other} |\n")
