@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
 from kernbench.ptx.emulator.analysis.flow.wanted import Wanted, rows_of
+from kernbench.ptx.emulator.analysis.undefined.choices import Choices
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
 from kernbench.ptx.emulator.fused.blocks import FusedBlock, chained, fused
 from kernbench.ptx.emulator.instructions.control import leave
@@ -107,10 +108,11 @@ def _blocks(body: Body, function: int, facts: Facts, following: Following, recor
     local = local_to_blocks(body)
     found = [_Steps(local, recorded) for _ in body.starts]
     wanted = Wanted(body, lambda position: (found[position].steps(), found[position].owners))
+    choices = following.choices(body)
     parts: list[FusedBlock] = []
     blocks: list[Block] = []
     for position, steps in enumerate(found):
-        block, part = _block(body, function, position, facts, following, steps, wanted)
+        block, part = _block(body, function, position, facts, (following, choices), steps, wanted)
         blocks.append(block)
         parts.append(part)
     for position, chain in chained(parts, wanted.dead).items():
@@ -119,10 +121,17 @@ def _blocks(body: Body, function: int, facts: Facts, following: Following, recor
 
 
 def _block(
-    body: Body, function: int, position: int, facts: Facts, following: Following, steps: "_Steps", wanted: Wanted
+    body: Body,
+    function: int,
+    position: int,
+    facts: Facts,
+    how: tuple[Following, Choices | None],
+    steps: "_Steps",
+    wanted: Wanted,
 ) -> tuple[Block, FusedBlock]:
     """One block of a function, by its position; its steps are collected in `steps`."""
     decodings, number = body.decodings[position], body.code.entry + position
+    following, choices = how
     for decoding in decodings:
         steps.add(decoding, facts)
     if body.starts[position] == len(body.lines):
@@ -142,7 +151,7 @@ def _block(
         rank,
         tuple(direct),
         tuple(general),
-        following.maker(decodings, steps.spans, plain),
+        following.maker(decodings, steps.spans, plain, choices, position),
         steps.control,
         number + 1,
         tuple(decoding.site for decoding in decodings if decoding.line.checkpoint is None),

@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.analysis.undefined.catching import (
     leaves_at_once,
     may_be_undefined,
 )
+from kernbench.ptx.emulator.analysis.undefined.choices import Choices, choose
 from kernbench.ptx.emulator.analysis.undefined.watching import hand_on, mark, unwrite, unwrite_parts, watch, watch_added
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.facts import Undefined
@@ -53,9 +54,23 @@ class Following:
         caught = ((d, end) for d, (_, end) in zip(decodings, spans, strict=True) if self.catches(d))
         return inserted + [(end, first_step(d)) for d, end in caught if not leaves_at_once(d)]
 
-    def maker(self, decodings: list[Decoding], spans: Spans, plain: Sequence[General]) -> Callable[[], Watched]:
-        """A function that makes the steps of a block with tracking, from its own steps."""
-        return _Maker(self, decodings, spans, plain)
+    def choices(self, body: Body) -> Choices | None:
+        """The branches of a function that only choose between values; None if they are not tracked."""
+        return Choices(body, self.catches) if self.compiled else None
+
+    def maker(
+        self,
+        decodings: list[Decoding],
+        spans: Spans,
+        plain: Sequence[General],
+        choices: Choices | None = None,
+        position: int = 0,
+    ) -> Callable[[], Watched]:
+        """A function that makes the steps of a block with tracking, from its own steps.
+
+        `position` is the block's in the function that `choices` are of.
+        """
+        return _Maker(self, decodings, spans, plain, choices, position)
 
 
 def _closed(body: Body, registers: dict[int, Register]) -> dict[int, Register]:
@@ -119,8 +134,17 @@ def _additions(decoding: Decoding, begin: int, registers: list[Register]) -> Ins
 class _Maker:
     """Makes the steps of one block with tracking."""
 
-    def __init__(self, how: Following, decodings: list[Decoding], spans: Spans, plain: Sequence[General]):
+    def __init__(
+        self,
+        how: Following,
+        decodings: list[Decoding],
+        spans: Spans,
+        plain: Sequence[General],
+        choices: Choices | None,
+        position: int,
+    ):
         self._how, self._decodings, self._spans, self._plain = how, decodings, spans, plain
+        self._choices, self._position = choices, position
 
     def __call__(self) -> Watched:
         inserted: list[tuple[int, General]] = []
@@ -141,7 +165,10 @@ class _Maker:
         """The tracking steps around one instruction, except for the one after a load."""
         effects, compiled = decoding.effects, self._how.compiled
         suspects = decoding.deciding()
-        inserted = _watches(decoding, begin, suspects, compiled)
+        choice = self._choices.at(self._position) if self._choices and decoding is self._decodings[-1] else None
+        inserted = _watches(decoding, begin, [r for r in suspects if not choice], compiled)
+        if choice is not None:
+            inserted.append((begin, choose(decoding, choice)))
         inserted += _additions(decoding, begin, decoding.added())
         if not effects.computes:
             handed = dict.fromkeys(r for r in decoding.handed() if r not in suspects)
@@ -152,7 +179,8 @@ class _Maker:
             got = decoding.first_result() if effects.law == "shuffle" else None
             targets = [register for register in decoding.writes if register != got]
             passes = bool(decoding.passing() or decoding.factors())
-            inserted.append((begin, mark(decoding, passes, targets, True)))
+            under = self._choices.above(self._position) if self._choices else ()
+            inserted.append((begin, mark(decoding, passes, targets, True, under)))
         return inserted
 
 

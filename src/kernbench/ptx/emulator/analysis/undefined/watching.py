@@ -215,18 +215,21 @@ def hand_on(decoding: Decoding, register: Register) -> Step:
     return under_guard(decoding, action(general))
 
 
-def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool) -> Step:
+def mark(
+    decoding: Decoding, passes: bool, targets: list[Register], joins: bool, under: tuple[Register, ...] = ()
+) -> Step:
     """A step before an instruction: results are undefined if a source is, if the instruction `passes` that on.
 
     Copies and selections keep single bytes. With `joins`, values packed from parts are undefined only if every part is;
-    packed conversions always.
+    packed conversions always. They are undefined, too, if a predicate is that decides whether the instruction runs: its
+    guard, or one of those in `under`.
     """
     sources = list(dict.fromkeys((*decoding.passing(), *(decoding.factors() if joins else ())))) if passes else []
-    source_keys, target_keys = tuple(map(key_of, sources)), tuple(map(key_of, targets))
+    source_keys, target_keys = tuple(map(key_of, (*sources, *under))), tuple(map(key_of, targets))
     keys = Registers(source_keys + target_keys)
     # made on first use, which most never have
     made: Callable[[], dict[Key, Bits]] = cache(lambda: _results(decoding, sources, joins) if passes else {})
-    guard = next((r for r in sources if decoding.role_of(r) == "guard"), None)
+    guards = [*under, *(r for r in sources if decoding.role_of(r) == "guard")]
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
@@ -234,7 +237,7 @@ def mark(decoding: Decoding, passes: bool, targets: list[Register], joins: bool)
             return
         results = made()
         # compute all results first, since a target may be a source
-        unsure = None if guard is None else undefined(window, guard)
+        unsure = _any_of([undefined(window, guard) for guard in guards])
         found = [results[key](window) if key in results else None for key in target_keys]
         for target, bits in zip(targets, found, strict=True):
             if unsure is not None:

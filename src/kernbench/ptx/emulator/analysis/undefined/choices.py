@@ -1,0 +1,113 @@
+"""Branches by which lanes compute one value or another, as a selection would.
+
+Between such a branch and the block where its paths join, instructions only compute registers. If its predicate is
+undefined, so are the registers that either path writes; nothing else has been decided.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from kernbench.ptx.emulator.analysis.flow.dominance import branch_region
+from kernbench.ptx.emulator.analysis.undefined.copying import key_of, undefined
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.observer.definedness import FOLLOWED
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Window
+
+# blocks between a branch and the block where its paths join
+_MOST_BLOCKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The predicate of a branch, and the registers that its paths write."""
+
+    predicate: Register
+    written: tuple[Register, ...]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The choices of a function; `catches` says of which instructions the results may be undefined by themselves."""
+
+    body: Body
+    catches: Callable[[Decoding], bool]
+    _under: dict[int, list[Register]] = field(default_factory=dict)
+
+    def at(self, block: int) -> Choice | None:
+        """The choice that a block ends with, None if it ends with none."""
+        return self._found.get(block)
+
+    def above(self, block: int) -> tuple[Register, ...]:
+        """The predicates of choices that a block lies between."""
+        return tuple(self._under.get(block, ())) if self._found else ()
+
+    @cached_property
+    def _found(self) -> dict[int, Choice]:
+        edges = dict(enumerate(self.body.edges))
+        found = {}
+        for block, decodings in enumerate(self.body.decodings):
+            predicate = _predicate(decodings[-1]) if decodings else None
+            region = branch_region(edges, block) if predicate is not None else None
+            if predicate is None or region is None or region[0] is None or not self._is_choice(block, region[1]):
+                continue
+            inside = [decoding for one in sorted(region[1]) for decoding in self.body.decodings[one]]
+            written = tuple(dict.fromkeys(register for decoding in inside for register in decoding.writes))
+            if predicate in written:
+                continue
+            found[block] = Choice(predicate, written)
+            for one in region[1]:
+                self._under.setdefault(one, []).append(predicate)
+        return found
+
+    def _is_choice(self, block: int, inside: set[int]) -> bool:
+        """Whether the blocks only compute, and are reached from this block alone."""
+        if not 0 < len(inside) <= _MOST_BLOCKS:
+            return False
+        outside = (after for one, after in enumerate(self.body.edges) if one != block and one not in inside)
+        if any(one in inside for after in outside for one in after):
+            return False
+        return all(self._computes(decoding) for one in inside for decoding in self.body.decodings[one])
+
+    def _computes(self, decoding: Decoding) -> bool:
+        return decoding.effects.flow == "branch" or (decoding.effects.computes and not self.catches(decoding))
+
+
+def _predicate(decoding: Decoding) -> Register | None:
+    """The predicate of a branch that some lanes may take."""
+    guard = decoding.instruction.guard
+    if decoding.effects.flow != "branch" or guard is None:
+        return None
+    return decoding.scope.register(guard.register)
+
+
+def choose(decoding: Decoding, choice: Choice) -> Step:
+    """A step before a branch: what its paths write is undefined in lanes whose predicate is."""
+    site, key = decoding.site, key_of(choice.predicate)
+    targets = tuple(map(key_of, choice.written))
+
+    def general(window: Window, mask: Mask | None) -> None:
+        bad = undefined(window, choice.predicate)
+        if bad is not None and mask is not None:
+            bad = bad & mask
+        if bad is None or not bad.any():
+            return
+        definedness = window.batch.checks.definedness
+        origin = definedness.origins.get(key)
+        if origin is None or origin.kind not in FOLLOWED:
+            window.batch.checks.undefined.used(window, site, choice.predicate.name, "guard", bad, key)
+            return
+        for register, target in zip(choice.written, targets, strict=True):
+            before = definedness.flags.get(window, target)
+            bits = np.where(bad, whole_of(register) | COMPUTED, np.uint32(0) if before is None else before)
+            definedness.flags.put(window, target, bits, mask)
+        definedness.pass_on(window, (key,), targets)
+
+    return action(general)
