@@ -30,7 +30,7 @@ CEILINGS = {
     "golden": 1,
     "kernels": 1,
     "mesh": 23,
-    "npu": 88,
+    "npu": 86,
     "ptx": 46,
     "report": 13,
     "result": 79,
@@ -39,7 +39,7 @@ CEILINGS = {
     "triton_emu": 113,
 }
 # the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 448
+ALL_ROOMS = 446
 
 
 def gone(text: str) -> list[int]:

@@ -1,5 +1,6 @@
 """The command line: one file per command; the only package that prints."""
 
+import errno
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -20,6 +21,7 @@ from kernbench.cli.output.document import (
     write_document,
 )
 from kernbench.common.errors import KernbenchError
+from kernbench.safety.processes.interpreter import restore_builtins
 from kernbench.targets.registry import DEFAULT
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 # commands that run a user's file in this process
 _RUNNING = ("run", "show")
+# errors of the system if files, or room for them, are used up
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 # environment variables in which shells pass a line to be completed
 _COMPLETED = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 
@@ -99,22 +103,34 @@ def _command_line(words: Sequence[str]) -> None:
         sys.exit(MISUSE)
     except OSError as error:
         # an error of a file has its name
-        if error.filename is not None:
+        if error.filename is not None and error.errno not in _EXHAUSTED:
             raise
-        sys.exit(_not_written(error))
+        sys.exit(_not_written(error) if error.filename is None else _used_up(f"{error.filename}: {error.strerror}"))
+    except MemoryError as error:
+        sys.exit(_used_up(f"out of memory: {error}" if str(error) else "out of memory"))
     except Exception as error:
-        why = _blamed(error, words)
+        # what follows needs them, imports too
+        builtins = restore_builtins()
+        why = _blamed(error, words, builtins)
         if why is None:
             raise
         _print_error(why)
         sys.exit(MISUSE)
 
 
-def _blamed(error: Exception, words: Sequence[str]) -> KernbenchError | None:
-    """An error about NumPy, if the file on the command line has replaced functions of it."""
-    from kernbench.bench.running.libraries import blamed
+def _blamed(error: Exception, words: Sequence[str], builtins: Sequence[str]) -> KernbenchError | None:
+    """An error about Python or NumPy, if the file on the command line has replaced functions of them."""
+    from kernbench.bench.discovery.libraries import blamed
 
-    return blamed(error, [Path(word) for word in words if word.endswith(".py")])
+    return blamed(error, [Path(word) for word in words if word.endswith(".py")], builtins)
+
+
+def _used_up(what: str) -> int:
+    """The exit code where memory, files or room for them are used up."""
+    # printed plainly: the console's modules may not be loaded yet, and that needs memory and files, too
+    text = f"error: {what}: give the process more, or take a smaller size; the file that was run may limit it\n"
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode(errors="backslashreplace"))
+    return MISUSE
 
 
 def _not_written(error: OSError) -> int:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernbench.bench.definition.bench import Bench
+from kernbench.bench.discovery.libraries import blamed
 from kernbench.bench.discovery.modules import error_at
 from kernbench.bench.discovery.registry import load_file
-from kernbench.bench.running.libraries import blamed
 from kernbench.bench.running.orders import ALWAYS
 from kernbench.bench.running.runner import run_bench
 from kernbench.common.errors import KernbenchError

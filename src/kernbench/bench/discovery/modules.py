@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from kernbench.bench.discovery.libraries import restored
 from kernbench.common.errors import BenchError, said
 from kernbench.safety.alarm import TooLateError, within
+from kernbench.safety.processes.interpreter import Interpreter
 
 # prefix of the names of modules loaded from files
 OURS = "kernbench_user_"
@@ -54,7 +56,7 @@ def _found_in(folder: Path, name: str) -> bool:
     """Whether a module belongs to a folder, and not to packages installed below it."""
     module = sys.modules[name]
     file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), None)
-    if file is None or not Path(file).is_relative_to(folder):
+    if not isinstance(file, str) or not Path(file).is_relative_to(folder):
         return False
     first, *_, last = name.split(".") if "." in name else (name, name)
     beside = Path(Path(file).relative_to(folder).parts[0]).stem
@@ -87,14 +89,25 @@ def load_module(file: Path) -> ModuleType:
     sys.modules[spec.name] = module
     # findings show the current lines, also if an earlier version of the file was shown before
     linecache.checkcache(str(file))
+    before = Interpreter()
     try:
         with within(IMPORT_SECONDS):
-            spec.loader.exec_module(module)
+            try:
+                spec.loader.exec_module(module)
+            finally:
+                # leaving the block needs builtins
+                before.restore_builtins()
     except BaseException as error:
+        broken = restored(before, file)
+        if broken is not None:
+            raise broken from error
         if passes_through(error):
             raise
         line, text = error_at(error, file)
         raise BenchError(f"{file}{f':{line}:' if line else ''} could not be loaded: {text}") from error
+    broken = restored(before, file)
+    if broken is not None:
+        raise broken
     return module
 
 

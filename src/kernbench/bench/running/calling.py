@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from kernbench import golden
 from kernbench.bench.definition.bench import Bench
+from kernbench.bench.discovery.libraries import blamed
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
-from kernbench.bench.running.libraries import blamed
 from kernbench.common.errors import BenchError, KernbenchError, said
 
 _PACKAGE = Path(golden.__file__).parent.parent

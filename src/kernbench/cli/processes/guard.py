@@ -22,11 +22,16 @@ from kernbench.cli.output.document import error_data, is_descriptor, write_docum
 from kernbench.common.errors import BenchError
 from kernbench.result.finding import Place
 from kernbench.result.reading import Data
-from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail, new_key
+from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail, identity, new_key
 from kernbench.safety.children import Ended, place_in, start_method
 from kernbench.safety.confined import CHANNEL_GONE, announce_exit, end_with, leave_now
+from kernbench.safety.processes.interpreter import restore_builtins
 
 _FOLDERS = ("-k", "--kernels")
+_MUTE = (
+    "what was found could not be printed: the file that was run has closed the descriptors of standard output or "
+    "standard error; leave those open (sys.stdout = open(os.devnull, 'w') silences code)"
+)
 _NEXT = "a bench returns its Run or raises an error, and does not end its process"
 
 
@@ -62,13 +67,19 @@ def _run_in_copy(body: Callable[[], None], sender: Sender, trace: int, parent: i
         end_with(parent)
         announce_exit(sender)
         faulthandler.enable(trace, all_threads=False)
+        heard = _open_outputs()
         code = _code_of(body)
-        sender.send({"code": code})
+        sender.send({"code": code, "mute": _open_outputs() < heard})
         atexit._run_exitfuncs()
     except BrokenChannelError:
         code = CHANNEL_GONE
     finally:
         leave_now(code)
+
+
+def _open_outputs() -> int:
+    """How many of standard output and standard error are open."""
+    return sum(identity(number) is not None for number in (1, 2))
 
 
 def _code_of(body: Callable[[], None]) -> int:
@@ -81,6 +92,7 @@ def _code_of(body: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BaseException:
+        restore_builtins()
         sys.excepthook(*sys.exc_info())
         return FOUND
     return 0
@@ -96,6 +108,9 @@ def _verdict(words: Sequence[str], copy: int, results: Receiver, trace: Tail) ->
     sent = next((int(message["code"]) for message in messages if "code" in message), None)
     if sent == INTERRUPTED:
         errors().print("interrupted: there is no verdict")
+    if any(message.get("mute") for message in messages):
+        _report(words, BenchError(_MUTE))
+        return sent or FOUND
     if sent is not None:
         return sent
     left = next((message["left"] for message in messages if "left" in message), None)
@@ -115,7 +130,7 @@ class _NoVerdictError(BenchError):
         self.hint = _NEXT
 
 
-def _report(words: Sequence[str], error: _NoVerdictError) -> None:
+def _report(words: Sequence[str], error: BenchError) -> None:
     text = str(error)
     errors().print(f"error: {text}", style="red", soft_wrap=True)
     targets = [Path(value) for option, value in pairwise(words) if option == "--json"]

@@ -365,25 +365,25 @@ class Executor:
 
 def kernel_place(error: BaseException) -> Place | None:
     """The innermost line of a traceback in the user's code: neither in kernbench nor in a library."""
-    places = _own_places(error)
+    places = _own_lines(error)
     return places[-1] if places else None
 
 
 def callers(error: BaseException) -> tuple[Other, ...]:
     """The kernel's lines that called the function of `kernel_place`, innermost first: which call of a helper it was."""
-    found = [Other("called from", place) for place in reversed(_own_places(error)[:-1])]
+    found = [Other("called from", place) for place in reversed(_own_lines(error)[:-1])]
     # a recursive function repeats its lines
     return tuple(dict.fromkeys(found))[:_CALLERS_SHOWN]
 
 
-def _own_places(error: BaseException) -> list[Place]:
-    """The lines of a traceback that are not ours: those of the kernel, or of a library where there are no others."""
-    places = [
+def _own_lines(error: BaseException) -> list[Place]:
+    """The lines of a traceback that are not ours: those of the kernel, or of a library if there are no others."""
+    found = [
         Place(frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in walk_tb(error.__traceback__)
         if "__kernbench_internal__" not in frame.f_globals and not _is_ours(frame.f_globals.get("__name__", ""))
     ]
-    return [place for place in places if not is_installed(place.file)] or places
+    return [line for line in found if not is_installed(line.file)] or found
 
 
 def _is_ours(module: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from kernbench.bench.running.libraries import replaced_functions
+from kernbench.bench.discovery.libraries import replaced_functions
 from kernbench.common.errors import BenchError
 from kernbench.safety.confined import LEAST_MEMORY, private_memory
 from kernbench.sweep.executors.base import Limits, Passes

@@ -15,7 +15,7 @@ from typing import Any
 import kernbench
 from kernbench.bench import find, run_bench
 from kernbench.bench.definition.machines import load_machine, machine_key
-from kernbench.bench.running.libraries import blamed
+from kernbench.bench.discovery.libraries import blamed
 from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.result.launches import bound_of, joined_metrics
 from kernbench.result.reading import Data
