@@ -1,4 +1,4 @@
-"""What a builder program is handed: one method for each thing a kernel can do."""
+"""The context that a builder program receives, with a method for everything a kernel can do."""
 
 from typing import TYPE_CHECKING
 
@@ -47,12 +47,12 @@ class Context(
     Naming,
     Control,
 ):
-    """The kernel that is being built; a topic of instructions is a class of its own, and a file."""
+    """The kernel that is being built; each topic of instructions is a base class in its own file."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> None:
-            """Only what the context does not have comes here."""
+            """Called only for names that the context does not have."""
             if name.startswith("_"):
                 raise AttributeError(name)
             known = [n for n in dir(type(self)) if not n.startswith("_")]
@@ -63,5 +63,5 @@ class Context(
 if TYPE_CHECKING:
 
     def _as_registers_see_it(context: Context) -> "Operations":
-        """A type checker holds the context to what registers ask of it."""
+        """Lets type checkers verify that the context has all methods that registers use."""
         return context

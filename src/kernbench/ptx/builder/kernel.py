@@ -50,7 +50,7 @@ class _Signature:
         self._params: list[Variable] = []
 
     def param(self, type: str, name: str, *, count: int | None = None, align: int | None = None) -> Self:
-        """Add a parameter; with `count` an array of bytes or values, passed as a whole; "tensormap" is a tensor map."""
+        """Add a parameter; with `count` an array of bytes or values, passed by value; "tensormap" is a tensor map."""
         if type == "tensormap":
             if count is not None or align is not None:
                 raise PtxBuildError(f"parameter {name!r}: a tensor map has a size and an alignment of its own")
@@ -80,13 +80,13 @@ class PtxFunction(_Signature):
         return self
 
     def build(self, program: Program) -> DeviceFunction:
-        """Run `program` with a context, and give back the function."""
+        """Run `program` with a context, and return the function."""
         body = Body(self.name, self._needs, tuple(self._params), self._returned(), tuple(self._results))
         _build(body, program)
         return DeviceFunction(body)
 
     def _returned(self) -> tuple[Variable, ...]:
-        """What PTX returns: one value, or several as the bytes of a structure."""
+        """The PTX return value: one value, or several in the bytes of a structure."""
         if len(self._results) < 2:
             return tuple(Variable("param", variable_type(type), RESULT) for type, _ in self._results)
         sizes = [scalar(type).nbytes for type, _ in self._results]
@@ -94,7 +94,7 @@ class PtxFunction(_Signature):
 
 
 class PtxModule:
-    """Kernels that share a module: constants, device functions, version and target."""
+    """A module with several kernels, their constants and device functions, version and target."""
 
     def __init__(self, *, target: str | None = None, version: Version | None = None, lines: bool = True):
         self.needs = Needs(target, _version(version))
@@ -108,11 +108,11 @@ class PtxModule:
         return PtxKernel(name, module=self)
 
     def build(self) -> Module:
-        """The module with all kernels that are built."""
+        """The module with all kernels that have been built."""
         return self.holding(*self.kernels.values())
 
     def holding(self, *kernels: "PtxKernel") -> Module:
-        """A module with these kernels, and what they use."""
+        """A module with these kernels, and everything they use."""
         files: dict[str, int] | None = {} if self.lines else None
         bodies = [kernel.body for kernel in kernels if kernel.body is not None]
         callees = _callees(bodies)
@@ -134,8 +134,8 @@ class PtxModule:
 class PtxKernel(_Signature):
     """A kernel: `PtxKernel("name").param("u64", "x_ptr").build(program)`.
 
-    `target` and `version` are chosen from what the program uses, unless they are given; then what they lack is refused.
-    With `lines`, the text says with `.loc` from which Python line each instruction comes, and findings show it.
+    `target` and `version` are derived from what the program uses, unless they are given; then anything they lack is an
+    error. With `lines`, `.loc` directives name the Python line of each instruction, and findings show it.
     """
 
     def __init__(
@@ -154,30 +154,30 @@ class PtxKernel(_Signature):
         self._performance: dict[str, tuple[int, ...]] = {}
 
     def shared_memory(self, nbytes: int, align: int = 16) -> Self:
-        """Shared memory of so many bytes, for `ctx.shared_memory(type, offset=...)`."""
+        """Declare so many bytes of shared memory, for `ctx.shared_memory(type, offset=...)`."""
         if not isinstance(nbytes, int) or nbytes < 1:
             raise PtxBuildError(f"shared_memory({nbytes!r}): give a positive number of bytes")
         self._shared = Variable("shared", "b8", BLOCK_SHARED, (nbytes,), align)
         return self
 
     def reqntid(self, x: int, y: int = 1, z: int = 1) -> Self:
-        """The block every launch must have."""
+        """Require launches to have this block size."""
         return self._directive("reqntid", x, y, z)
 
     def maxntid(self, x: int, y: int = 1, z: int = 1) -> Self:
-        """The largest block a launch may have."""
+        """Limit the block size of launches."""
         return self._directive("maxntid", x, y, z)
 
     def minnctapersm(self, blocks: int) -> Self:
-        """How many blocks should fit an SM."""
+        """The number of blocks that should fit on an SM."""
         return self._directive("minnctapersm", blocks)
 
     def maxnreg(self, registers: int) -> Self:
-        """How many registers a thread may have."""
+        """Limit the registers per thread."""
         return self._directive("maxnreg", registers)
 
     def cluster(self, x: int, y: int = 1, z: int = 1) -> Self:
-        """The cluster every launch must have."""
+        """Require launches to have this cluster size."""
         where = PtxBuildError("").where
         self.module.needs.feature(".reqnctapercluster", 90, (7, 8), where)
         return self._directive("reqnctapercluster", x, y, z)
@@ -189,7 +189,7 @@ class PtxKernel(_Signature):
         return self
 
     def build(self, program: Program) -> Kernel:
-        """Run `program` with a context, and give back the kernel, checked, in a module of its own."""
+        """Run `program` with a context, and return the kernel, checked, in a module of its own."""
         if self.body is not None:
             raise PtxBuildError(f"'{self.name}' is already built")
         body = Body(self.name, self.module.needs, tuple(self._params))
@@ -208,7 +208,7 @@ class PtxKernel(_Signature):
 
 
 def _build(body: Body, program: Program) -> None:
-    """Run the program and hold what it wrote to the rules of the whole."""
+    """Run the program, and check the finished body."""
     if not callable(program):
         raise PtxBuildError(f"build({program!r}): give the function that writes '{body.name}', as in build(program)")
     try:
@@ -231,7 +231,7 @@ def _build(body: Body, program: Program) -> None:
 
 
 def _callees(bodies: list[Body]) -> Mapping[str, Body]:
-    """The bodies of all functions that are called, each before its callers."""
+    """The bodies of all called functions, each before its callers."""
     found: dict[str, Body] = {}
     for body in bodies:
         for function in body.callees.values():
@@ -250,7 +250,7 @@ def _module_variables(bodies: list[Body]) -> list[Variable]:
 
 
 def _python_line(text: str, line: int, files: dict[str, int]) -> Place | None:
-    """The Python line that the `.loc` before a line of the text names."""
+    """The Python line in the last `.loc` before a line of the text."""
     for written in reversed(text.split("\n")[:line]):
         words = written.split()
         if words[:1] == [".loc"]:

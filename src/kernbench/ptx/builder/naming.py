@@ -1,4 +1,4 @@
-"""Naming values: `ctx.checkpoint` says which intermediate of the golden registers or memory hold. No instruction."""
+"""Checkpoints: `ctx.checkpoint` names values after intermediates of the golden, without adding instructions."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
@@ -17,7 +17,7 @@ Index = int | str | Register
 
 
 class Held(TypedDict, total=False):
-    """Where a checkpoint's values are."""
+    """The location of a checkpoint's values."""
 
     space: str
     base: str
@@ -26,7 +26,7 @@ class Held(TypedDict, total=False):
 
 
 class Naming(Issuer):
-    """Intermediates by name."""
+    """Checkpoints of intermediate values."""
 
     def checkpoint(
         self,
@@ -41,14 +41,14 @@ class Naming(Issuer):
         lanes: int = 128,
         **keys: Index,
     ) -> None:
-        """Call values by a name of the golden's intermediates, to be compared with it as they are here.
+        """Name values after one of the golden's intermediates, with which they are compared at this point.
 
         `value` are registers of each thread (one, or lists of them), a pointer to shared or global memory with the
         `count` of elements there, or tensor memory of so many `lanes`. `at` is the index in the golden's array of
-        element `i` of these, for each axis a number, a register, or a text over them: f"{row} + 8 * (i / 2 % 2)".
-        `when` says which threads and elements count, `address` at which byte element `i` of memory lies, `type` what
-        registers of bits hold; other keys are handed to the golden's function. It adds no instruction: machine code
-        is the same with it and without.
+        element `i`, for each axis a number, a register, or an expression over them: f"{row} + 8 * (i / 2 % 2)". `when`
+        selects threads and elements, `address` is the byte offset of element `i` in memory, `type` the element type in
+        untyped registers; other keys are passed to the golden's function. No instruction is added: machine code is the
+        same with and without it.
         """
         axes = at if isinstance(at, Sequence) and not isinstance(at, str) else (at,)
         try:
@@ -115,7 +115,7 @@ def _product(count: int | Sequence[int]) -> int:
 
 
 def _type_of(value: object) -> str:
-    """The element type that a value says by itself."""
+    """The element type that follows from a value itself."""
     if isinstance(value, Pointer):
         return value.type if value.type[:1] != "b" or value.type.startswith("bf") else ""
     if isinstance(value, TensorMemory):

@@ -1,1 +1,1 @@
-"""Methods of a context for copies and barriers that work beside the threads, and for clusters."""
+"""Methods of a context for asynchronous copies, barriers in memory, and clusters."""

@@ -1,4 +1,4 @@
-"""Asynchronous copies from global to shared memory."""
+"""Asynchronous copies of single threads from global to shared memory (cp.async)."""
 
 from typing import Unpack
 
@@ -23,10 +23,10 @@ class Asynchronous(Issuer):
         mask: Condition | None = None,
         **how: Unpack[Copying],
     ) -> None:
-        """Start a copy of 4, 8 or 16 bytes to shared memory; of `valid` bytes, the rest zeros, where that is given.
-        Where the predicate `ignore` holds it reads nothing and writes zeros.
+        """Start a copy of 4, 8 or 16 bytes to shared memory; with `valid` only so many bytes, the rest zeros.
 
-        16 bytes go past the L1 cache (`cop="cg"`) unless `cop="ca"` says otherwise.
+        If the predicate `ignore` holds, nothing is read and zeros are written. 16-byte copies bypass the L1 cache
+        (`cop="cg"`) unless `cop="ca"` is given.
         """
         if nbytes not in (4, 8, 16):
             raise self.error(f"cp.async copies 4, 8 or 16 bytes, not {nbytes!r}")
@@ -52,11 +52,11 @@ class Asynchronous(Issuer):
         self.issue("cp", slots, given, pred=mask)
 
     def cp_async_commit(self) -> None:
-        """Make a group of the copies started since the last one."""
+        """Put the copies started since the last commit into a group."""
         self.issue("cp", {"async": True, "op": "commit_group"}, ())
 
     def cp_async_wait(self, groups: int = 0) -> None:
-        """Wait until at most `groups` of this thread's groups are under way."""
+        """Wait until at most `groups` of this thread's groups are in flight."""
         self.issue("cp", {"async": True, "op": "wait_group"}, (groups,))
 
     def cp_async_wait_all(self) -> None:
@@ -64,7 +64,7 @@ class Asynchronous(Issuer):
         self.issue("cp", {"async": True, "op": "wait_all"}, ())
 
     def cp_async_mbarrier_arrive(self, barrier: Where, *, noinc: bool = False, pred: Condition | None = None) -> None:
-        """Let a barrier have an arrival when this thread's copies so far are done; `noinc` if it is counted already."""
+        """Arrive at a barrier when this thread's copies so far are done; `noinc` if the arrival is already counted."""
         location = location_of(barrier)
         if location is None or location.space not in ("shared", "shared::cta", ""):
             raise self.error(f"cp.async.mbarrier.arrive: {barrier!r} is no barrier in the block's shared memory")

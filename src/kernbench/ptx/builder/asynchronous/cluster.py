@@ -1,4 +1,4 @@
-"""Clusters of blocks, fences between proxies, one lane of a warp, registers handed between warps."""
+"""Clusters of blocks, fences between proxies, election of a lane, and reallocation of registers between warps."""
 
 from kernbench.ptx.builder.asynchronous.locations import Locations
 from kernbench.ptx.builder.values.options import Condition, Registers, Value, Where
@@ -12,10 +12,10 @@ _TENSOR_MAP_BYTES = 128
 
 
 class Cluster(Locations):
-    """What blocks of a cluster and roles of warps agree with."""
+    """Instructions for blocks of a cluster and for warps with different roles."""
 
     def mapa(self, pointer: Where, rank: Value) -> Registers:
-        """The same location in the shared memory of the cluster's block `rank`; an address for an address."""
+        """The same location in the shared memory of the cluster's block `rank`; a pointer gives a pointer."""
         slots = {"space": "shared::cluster", "type": "u32"}
         if isinstance(pointer, Register):
             return self.issue("mapa", slots, (pointer, rank), keep=pointer.type)
@@ -26,22 +26,22 @@ class Cluster(Locations):
         return Pointer(base, location.type or "b8", "shared::cluster", location.offset, location.name)
 
     def cluster_sync(self, *, aligned: bool = True) -> None:
-        """Wait for all threads of the cluster, with their memory in order: arrive and wait."""
+        """Synchronise all threads of the cluster, and their memory: arrive and wait."""
         for mode, sem in (("arrive", "release"), ("wait", "acquire")):
             self.issue("barrier", {"cluster": True, "mode": mode, "sem": sem, "aligned": aligned}, ())
 
     def elect_one(self, mask: Value = _WHOLE_WARP) -> Predicate:
-        """Holds in one lane of the mask only; all its lanes must be here."""
+        """A predicate that holds in one lane of the mask; all its lanes must execute this."""
         out = ((self.sink("u32"), self.reg("pred")),)
         made: Registers = self.issue("elect", {"sync": True}, (mask,), out=out[0])
         return made[1]  # type: ignore[no-any-return]
 
     def setmaxnreg_inc(self, count: int) -> None:
-        """Ask for more registers: this warp's threads have `count` of them after it; waits until there are so many."""
+        """Increase the registers of this warp's threads to `count`; waits until they are available."""
         self._setmaxnreg("inc", count)
 
     def setmaxnreg_dec(self, count: int) -> None:
-        """Give registers back: this warp's threads keep `count` of them."""
+        """Decrease the registers of this warp's threads to `count`."""
         self._setmaxnreg("dec", count)
 
     def _setmaxnreg(self, op: str, count: int) -> None:
@@ -50,17 +50,17 @@ class Cluster(Locations):
         self.issue("setmaxnreg", {"op": op, "sync": True, "aligned": True, "type": "u32"}, (count,))
 
     def griddepcontrol_wait(self) -> None:
-        """Wait until the grids this one depends on are done, and their memory is seen."""
+        """Wait until the grids that this one depends on are complete and their memory is visible."""
         self.issue("griddepcontrol", {"op": "wait"}, ())
 
     def griddepcontrol_launch_dependents(self) -> None:
-        """Let the grids that depend on this one begin."""
+        """Allow the grids that depend on this one to start."""
         self.issue("griddepcontrol", {"op": "launch_dependents"}, ())
 
     def fence_proxy_async(self, space: str | None = "shared::cta", *, pred: Condition | None = None) -> None:
-        """Order this thread's ordinary accesses before those of copies and tensor cores that follow.
+        """Order this thread's ordinary accesses before later ones of copies and tensor cores.
 
-        `space` "shared::cta", "shared::cluster", "global", or None for all.
+        `space` is "shared::cta", "shared::cluster", "global", or None for all.
         """
         self.issue("fence", {"proxy": True, "kind": "async", "space": space}, (), pred=pred)
 
@@ -73,7 +73,7 @@ class Cluster(Locations):
         self.issue("fence", slots, (), pred=pred)
 
     def fence_mbarrier_init(self, *, pred: Condition | None = None) -> None:
-        """Show the barriers that this thread initialised to the cluster and to copies."""
+        """Make the barriers that this thread initialised visible to the cluster and to copies."""
         self.issue("fence", {"mbarrier_init": True, "sem": "release", "scope": "cluster"}, (), pred=pred)
 
     def fence_proxy_tensormap(

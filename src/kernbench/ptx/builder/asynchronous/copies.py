@@ -1,6 +1,6 @@
-"""Bulk copies and tensor copies (TMA): shared memory filled from global memory, emptied to it, reduced into it.
+"""Bulk copies and tensor copies (TMA) between global and shared memory, and reductions into memory.
 
-Loads complete on an mbarrier that expects their bytes; stores and reductions in groups of the thread that began them:
+Loads complete on an mbarrier that expects their bytes; stores and reductions belong to groups of the issuing thread:
 `bulk_commit` ends a group, `bulk_wait` waits for groups.
 """
 
@@ -19,7 +19,7 @@ __kernbench_internal__ = True
 
 _ON_BARRIER = "mbarrier::complete_tx::bytes"
 _GATHERS = ("tile::gather4", "tile::scatter4")
-# where a tensor copy's box must begin in shared memory, and where a bulk copy's bytes
+# alignment in shared memory of a tensor copy's box, and of a bulk copy
 BOX_ALIGNMENT, BULK_ALIGNMENT = 128, 16
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT = 128, 64
 _NOTED = {"add": ("f16", "bf16")}
@@ -41,7 +41,7 @@ class Copies(Locations):
         return Pointer(self.issue("cvta", slots, (made,)), "b8", "", 0, name)
 
     def prefetch_tensormap(self, tensor_map: Where, *, pred: Condition | None = None) -> None:
-        """Bring a tensor map nearer before its first use."""
+        """Prefetch a tensor map before its first use."""
         self.issue("prefetch", {"tensormap": True}, (self._map("prefetch.tensormap", tensor_map),), pred=pred)
 
     def tensormap_replace(
@@ -99,7 +99,7 @@ class Copies(Locations):
         pred: Condition | None = None,
         **how: Unpack[Tensor],
     ) -> None:
-        """Start a copy of shared memory to the map's box at `coordinates`; elements outside the tensor are left out."""
+        """Start a copy of shared memory to the map's box at `coordinates`; elements outside the tensor are skipped."""
         self._from_shared({}, tensor_map, coordinates, source, policy, pred, how)
 
     def tma_reduce(
@@ -143,7 +143,7 @@ class Copies(Locations):
         pred: Condition | None = None,
         **how: Unpack[Tensor],
     ) -> None:
-        """Bring the map's box at `coordinates` to the L2 cache."""
+        """Prefetch the map's box at `coordinates` to the L2 cache."""
         what = "cp.async.bulk.prefetch.tensor"
         box = self._box(what, tensor_map, coordinates)
         slots = {"prefetch": True, "tensor": True, "dim": self._dim(what, coordinates, how), "level": "L2"}
@@ -218,20 +218,20 @@ class Copies(Locations):
     def cp_async_bulk_prefetch(
         self, source: Where, nbytes: Value, *, policy: Value | None = None, pred: Condition | None = None
     ) -> None:
-        """Bring bytes of global memory to the L2 cache."""
+        """Prefetch bytes of global memory to the L2 cache."""
         what = "cp.async.bulk.prefetch"
         location = self.global_location(what, source, BULK_ALIGNMENT)
         slots = {"prefetch": True, "level": "L2", "src": "global"}
         self._bulk(slots, (location, self.nbytes_of(what, nbytes)), None, policy, pred)
 
     def bulk_commit(self, *, pred: Condition | None = None) -> None:
-        """Make a group of the stores and reductions that this thread began since the last one."""
+        """Put the stores and reductions that this thread started since the last commit into a group."""
         self.issue("cp", {"async": True, "bulk": True, "op": "commit_group"}, (), pred=pred)
 
     def bulk_wait(self, groups: int = 0, *, read: bool = False, pred: Condition | None = None) -> None:
-        """Wait until at most `groups` of this thread's groups are under way; with `read`, until their source is read.
+        """Wait until at most `groups` of this thread's groups are in flight; with `read` only for reads of the source.
 
-        After `read=True` the shared memory may be written again, and the result may not be there yet.
+        After `read=True` the shared memory may be overwritten, but the result may not be there yet.
         """
         self.issue("cp", {"async": True, "bulk": True, "op": "wait_group", "read": read}, (groups,), pred=pred)
 
@@ -240,7 +240,7 @@ class Copies(Locations):
     def st_async(
         self, to: Where, value: Values, barrier: Where, *, type: str | None = None, pred: Condition | None = None
     ) -> None:
-        """Store a value (or a tuple side by side) in another block's shared memory, completing on its barrier."""
+        """Store a value (or a vector, as a tuple) in another block's shared memory, completing on its barrier."""
         what = "st.async"
         location = self.shared_location(what, to, 4)
         values = tuple(value) if isinstance(value, (tuple, list)) else (value,)

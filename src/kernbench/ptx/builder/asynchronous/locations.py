@@ -1,4 +1,4 @@
-"""Memory locations that asynchronous units work on: in which memory, how aligned, inside which array."""
+"""Memory locations of asynchronous operations, checked for state space, alignment and array bounds."""
 
 from kernbench.ptx.builder.instructions.memory import Memory
 from kernbench.ptx.builder.values.numbers import is_number
@@ -11,16 +11,16 @@ __kernbench_internal__ = True
 
 
 class Locations(Memory):
-    """What a location is held to when the kernel is built."""
+    """Checks of locations when the kernel is built."""
 
     def shared_location(self, what: str, value: object, align: int, nbytes: Value | None = None) -> Location:
-        """A location in shared memory, aligned, and with `nbytes` bytes in its array, as far as that is known."""
+        """A location in shared memory, checked for alignment and `nbytes` bytes in its array, where known."""
         location = self._location(what, value, "shared", "an array of ctx.shared, or what ctx.mapa gives")
         self._held(what, location, align, nbytes)
         return location
 
     def global_location(self, what: str, value: object, align: int) -> Location:
-        """A location in global memory; a generic address is taken for one."""
+        """A location in global memory; generic addresses are accepted."""
         location = self._location(what, value, "global", "a pointer of ctx.pointer")
         if location.offset % align:
             raise self.error(
@@ -56,7 +56,7 @@ class Locations(Memory):
         return self.body.variables.get(location.name) or self.body.module_variables.get(location.name)
 
     def nbytes_of(self, what: str, nbytes: Value, step: int = 16) -> Value:
-        """A number of bytes that a copy can move."""
+        """A number of bytes, checked to be one that a copy can move."""
         if is_number(nbytes) and (nbytes <= 0 or nbytes % step):
             raise self.error(f"{what}: {nbytes!r} bytes, and a multiple of {step} is wanted")
         return nbytes

@@ -1,4 +1,4 @@
-"""mbarriers: objects in shared memory that count arrivals and bytes, phase by phase."""
+"""mbarriers: objects in shared memory that count arrivals and bytes for each phase."""
 
 from collections.abc import Mapping
 from typing import Unpack
@@ -13,14 +13,14 @@ __kernbench_internal__ = True
 
 NOTHING: Mapping[str, object] = {}
 MBARRIER_BYTES = 8
-# the largest count of arrivals, and of bytes under way
+# the largest count of arrivals, and of outstanding bytes
 LARGEST = (1 << 20) - 1
-# what orders memory where a scope is given and the order is not
+# the default order if only a scope is given
 _ORDER = {"arrive": "release", "arrive_drop": "release", "test_wait": "acquire", "try_wait": "acquire"}
 
 
 class Mbarriers(Locations):
-    """Make, arrive, expect bytes, wait. A barrier is an element of an array: `full = ctx.mbarriers(2)`, `full[i]`.
+    """Operations on mbarriers. A barrier is an element of an array: `full = ctx.mbarriers(2)`, `full[i]`.
 
     `sem` and `scope` are PTX's own; with a scope and no order, arrivals release and waits acquire.
     """
@@ -30,12 +30,12 @@ class Mbarriers(Locations):
         return self.shared("b64", count, align=MBARRIER_BYTES, name=name)
 
     def mbarrier_init(self, barrier: Where, count: Value, *, pred: Condition | None = None) -> None:
-        """Make a barrier whose phases end after `count` arrivals (and the bytes that are expected)."""
+        """Initialise a barrier whose phases complete after `count` arrivals (and all expected bytes)."""
         self._counted("mbarrier.init: count", count, 1)
         self._mbarrier("init", barrier, (count,), pred=pred, local=True)
 
     def mbarrier_inval(self, barrier: Where, *, pred: Condition | None = None) -> None:
-        """End a barrier, so that its memory can be used for something else."""
+        """Invalidate a barrier, so that its memory can be reused."""
         self._mbarrier("inval", barrier, (), pred=pred, local=True)
 
     def mbarrier_arrive(
@@ -47,9 +47,9 @@ class Mbarriers(Locations):
         pred: Condition | None = None,
         **how: Unpack[Arriving],
     ) -> Register | None:
-        """Arrive once, or `count` times; with `state=True` gives back the phase, to wait for by it.
+        """Arrive once, or `count` times; with `state=True` returns the state, which names the phase to wait for.
 
-        `no_complete=True` promises that the phase does not end with it.
+        `no_complete=True` asserts that this arrival does not complete the phase.
         """
         return self._arrive("arrive", barrier, count, state, pred, how)
 
@@ -62,7 +62,7 @@ class Mbarriers(Locations):
         pred: Condition | None = None,
         **how: Unpack[Arriving],
     ) -> Register | None:
-        """Arrive, and be counted no longer in the phases after this one."""
+        """Arrive, and expect one arrival less in later phases."""
         return self._arrive("arrive_drop", barrier, count, state, pred, how)
 
     def mbarrier_arrive_expect_tx(
@@ -74,32 +74,32 @@ class Mbarriers(Locations):
         pred: Condition | None = None,
         **how: Unpack[Ordering],
     ) -> Register | None:
-        """Expect so many bytes more in this phase, and arrive."""
+        """Expect so many more bytes in this phase, and arrive."""
         self._counted("mbarrier.arrive.expect_tx: nbytes", nbytes, 0)
         return self._arrive("arrive", barrier, nbytes, state, pred, {"expect_tx": True, **how})
 
     def mbarrier_expect_tx(
         self, barrier: Where, nbytes: Value, *, pred: Condition | None = None, **how: Unpack[Ordering]
     ) -> None:
-        """Expect so many bytes more in this phase."""
+        """Expect so many more bytes in this phase."""
         self._counted("mbarrier.expect_tx: nbytes", nbytes, 0)
         self._mbarrier("expect_tx", barrier, (nbytes,), _relaxed(how), pred=pred)
 
     def mbarrier_complete_tx(
         self, barrier: Where, nbytes: Value, *, pred: Condition | None = None, **how: Unpack[Ordering]
     ) -> None:
-        """Say that so many bytes have come."""
+        """Count so many bytes as arrived."""
         self._counted("mbarrier.complete_tx: nbytes", nbytes, 0)
         self._mbarrier("complete_tx", barrier, (nbytes,), _relaxed(how), pred=pred)
 
     def mbarrier_pending_count(self, state: Register) -> Register:
-        """How many arrivals were missing when `state` was taken."""
+        """The number of arrivals that were pending in `state`."""
         return self.issue("mbarrier", {"op": "pending_count", "type": "b64"}, (state,))  # type: ignore[no-any-return]
 
     def mbarrier_test_wait(
         self, barrier: Where, parity: Value | None = None, *, state: Register | None = None, **how: Unpack[Ordering]
     ) -> Predicate:
-        """Has the phase of this parity (or the one that `state` names) ended?"""
+        """Whether the phase of this parity (or the one of `state`) is complete."""
         return self._wait("test_wait", barrier, parity, state, None, how)
 
     def mbarrier_try_wait(
@@ -111,7 +111,7 @@ class Mbarriers(Locations):
         timeout: Value | None = None,
         **how: Unpack[Ordering],
     ) -> Predicate:
-        """As `mbarrier_test_wait`, but wait a while (`timeout` nanoseconds at most) before saying no."""
+        """As `mbarrier_test_wait`, but suspends for a while (at most `timeout` nanoseconds) before returning false."""
         return self._wait("try_wait", barrier, parity, state, timeout, how)
 
     def mbarrier_wait(
@@ -123,7 +123,7 @@ class Mbarriers(Locations):
         timeout: Value | None = None,
         **how: Unpack[Ordering],
     ) -> None:
-        """Wait until the phase of this parity (or the one that `state` names) has ended: the whole loop."""
+        """Wait until the phase of this parity (or the one of `state`) is complete, by a loop."""
         (again,) = self.body.numbered("wait")
         location = self._barrier_at("mbarrier.try_wait", barrier, local=True)
         self.body.place(again)
@@ -186,7 +186,7 @@ class Mbarriers(Locations):
         return self.issue("mbarrier", chosen, (location, *inputs), out=out, pred=pred)
 
     def _barrier_at(self, what: str, barrier: Where, local: bool = False) -> Location:
-        """Where a barrier is, held to what is known of it; `local` ones must be of this block."""
+        """A barrier's location, with checks; `local` ones must be in this block."""
         location = self.shared_location(what, barrier, MBARRIER_BYTES, MBARRIER_BYTES)
         if local and location.space == "shared::cluster":
             raise self.error(f"{what} works on barriers of the own block only, and this one is another's (mapa)")
@@ -198,12 +198,12 @@ class Mbarriers(Locations):
 
 
 def _ordered(op: str, how: Mapping[str, object]) -> Mapping[str, object]:
-    """Modifiers with the order that goes with a scope."""
+    """Modifiers, with the default order for a scope."""
     if how.get("scope") and not how.get("sem"):
         return {**how, "sem": _ORDER[op]}
     return {**how, "scope": "cta"} if how.get("sem") and not how.get("scope") else how
 
 
 def _relaxed(how: Mapping[str, object]) -> Mapping[str, object]:
-    """Modifiers of an operation that orders nothing."""
+    """Modifiers of a relaxed operation."""
     return {**how, "sem": "relaxed", "scope": how.get("scope") or "cta"} if how else how

@@ -1,1 +1,1 @@
-"""Methods of a context for what a thread, a warp or a block does itself."""
+"""Methods of a context for synchronous instructions of threads, warps and blocks."""

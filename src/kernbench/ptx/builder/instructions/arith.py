@@ -21,7 +21,7 @@ LN_2 = 0.6931471805599453
 
 
 def in_place(name: str) -> Callable[..., Register]:
-    """The method that sets its first operand: `ctx.add_(a, b)` is `ctx.add(a, b, out=a)`."""
+    """The method that writes to its first operand: `ctx.add_(a, b)` is `ctx.add(a, b, out=a)`."""
 
     def method(self: Issuer, target: Register, *values: Value, **how: object) -> Register:
         result: Register = getattr(self, name)(target, *values, out=target, **how)
@@ -43,7 +43,7 @@ class Arithmetic(Issuer):
         rnd: str = "",
         by: Sequence[Value] | None = None,
     ) -> Register:
-        """An instruction on values of one type; `rnd` is the rounding of floats where none is given."""
+        """An instruction on values of one type; `rnd` is the default rounding of floats."""
         if rnd and "rnd" not in how and "mode" not in how and self._is_float(opcode, values):
             how = {**how, "rnd": rnd}
         return self.typed(opcode, values, how, by=by)
@@ -229,5 +229,5 @@ def _signedness(issuer: Issuer, opcode: str, value: Register) -> str:
 
 
 def _signed_number(value: Value) -> Value:
-    """A number below zero as the bits it has in 32 of them."""
+    """A negative number, as its 32 bits."""
     return value & 0xFFFFFFFF if isinstance(value, int) and value < 0 else value

@@ -12,13 +12,13 @@ from kernbench.ptx.builder.values.values import Register
 
 __kernbench_internal__ = True
 
-# operations that work on untyped bits
+# operations on untyped bits
 _BITS = frozenset(("and", "or", "xor", "exch", "cas"))
 _PACKED = frozenset(("f16", "bf16", "f16x2", "bf16x2"))
 
 
 class Atomics(Memory):
-    """Read, change and write in one step; `sem`, `scope` and `policy` as PTX has them, `pred` for a guard."""
+    """Read-modify-write of memory; `sem`, `scope` and `policy` as in PTX, `pred` is a guard."""
 
     def atom(
         self,
@@ -31,9 +31,9 @@ class Atomics(Memory):
         out: Targets = None,
         **how: Unpack[Scoped],
     ) -> Registers:
-        """Apply `op` (add, min, max, inc, dec, and, or, xor, exch, cas) and give back the old value.
+        """Apply `op` (add, min, max, inc, dec, and, or, xor, exch, cas) and return the old value.
 
-        `cas` takes the value to compare with and the new one. A tuple is a vector of neighbours.
+        `cas` takes the value to compare with and the new one. A tuple is a vector of adjacent values.
         """
         location, slots, given, found = self._atomic(op, where, values, index, type, how)
         return self.issue("atom", slots, (location, *given), out=out, pred=pred, keep=found)
@@ -49,7 +49,7 @@ class Atomics(Memory):
         pred: Condition | None = None,
         **how: Unpack[Scoped],
     ) -> None:
-        """Apply `op` without reading the old value."""
+        """Apply `op` without returning the old value."""
         location, slots, given, _ = self._atomic(op, where, (value,), index, type, how)
         self.issue("red", slots, (location, *given), pred=pred)
 
@@ -85,52 +85,52 @@ class Atomics(Memory):
         stored = self._stored(type, value)
         if isinstance(stored, Register):
             return stored
-        # float bits cannot be written as a number of an untyped operand
+        # an untyped operand takes no float literal
         return stored if scalar(type).kind not in "fx" or needs_register(type) else self.const(stored, type)
 
     def atom_add(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
-        """Add; gives back the old value."""
+        """Add; returns the old value."""
         return self.atom("add", where, value, **how)
 
     def atom_min(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
-        """Keep the smaller one; gives back the old value."""
+        """Store the minimum; returns the old value."""
         return self.atom("min", where, value, **how)
 
     def atom_max(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
-        """Keep the larger one; gives back the old value."""
+        """Store the maximum; returns the old value."""
         return self.atom("max", where, value, **how)
 
     def atom_and(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
-        """And; gives back the old value."""
+        """Bitwise and; returns the old value."""
         return self.atom("and", where, value, **how)
 
     def atom_or(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
-        """Or; gives back the old value."""
+        """Bitwise or; returns the old value."""
         return self.atom("or", where, value, **how)
 
     def atom_xor(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
-        """Exclusive or; gives back the old value."""
+        """Bitwise exclusive or; returns the old value."""
         return self.atom("xor", where, value, **how)
 
     def atom_inc(self, where: Where, limit: Values, **how: Unpack[Atomic]) -> Registers:
-        """Count up, to 0 past the limit; gives back the old value."""
+        """Increment, wrapping to 0 after the limit; returns the old value."""
         return self.atom("inc", where, limit, **how)
 
     def atom_dec(self, where: Where, limit: Values, **how: Unpack[Atomic]) -> Registers:
-        """Count down, to the limit from 0 or above it; gives back the old value."""
+        """Decrement, wrapping to the limit from 0 or from above it; returns the old value."""
         return self.atom("dec", where, limit, **how)
 
     def atom_exch(self, where: Where, value: Values, **how: Unpack[Atomic]) -> Registers:
-        """Replace; gives back the old value."""
+        """Exchange; returns the old value."""
         return self.atom("exch", where, value, **how)
 
     def atom_cas(self, where: Where, compare: Values, value: Values, **how: Unpack[Atomic]) -> Registers:
-        """Replace where the old value is `compare`; gives back the old value."""
+        """Replace if the old value is `compare`; returns the old value."""
         return self.atom("cas", where, compare, value, **how)
 
 
 def _operation_type(op: str, type: str) -> str:
-    """The type an atomic names: bits for exchanges and logic, u64 for sums of s64."""
+    """The type in an atomic's name: bits for exchanges and logic, u64 for sums of s64."""
     if op in _BITS:
         return bits_of(type)
     return "u64" if op == "add" and type == "s64" else type

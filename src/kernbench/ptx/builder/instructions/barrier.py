@@ -11,10 +11,10 @@ BARRIERS, WARP = 16, 32
 
 
 class Barrier(Issuer):
-    """What orders threads, and what orders memory."""
+    """Synchronisation of threads, and ordering of memory."""
 
     def _barrier(self, id: Value, count: Value | None) -> tuple[Value, ...]:
-        """A barrier's number and count, checked where they are numbers."""
+        """A barrier's number and count; checked if they are constants."""
         if isinstance(id, (int, float)) and not 0 <= id < BARRIERS:
             raise self.error(f"barrier {id!r}: a block has barriers 0 to {BARRIERS - 1}")
         if isinstance(count, (int, float)) and (count <= 0 or count % WARP):
@@ -26,7 +26,7 @@ class Barrier(Issuer):
         self.issue("bar", {"mode": "sync"}, self._barrier(id, count), pred=pred)
 
     def bar_arrive(self, id: Value, count: Value, *, pred: Condition | None = None) -> None:
-        """Be counted at barrier `id` without waiting."""
+        """Arrive at barrier `id` without waiting."""
         self.issue("bar", {"mode": "arrive"}, self._barrier(id, count), pred=pred)
 
     def bar_red(
@@ -43,15 +43,15 @@ class Barrier(Issuer):
     def barrier_sync(
         self, id: Value = 0, count: Value | None = None, *, aligned: bool = False, **how: Unpack[Guarded]
     ) -> None:
-        """As `bar_sync`, for threads of a warp that come one by one."""
+        """As `bar_sync`, for threads of a warp that need not arrive together."""
         self.issue("barrier", {"mode": "sync", "aligned": aligned}, self._barrier(id, count), **how)
 
     def barrier_arrive(self, id: Value, count: Value, *, aligned: bool = False, **how: Unpack[Guarded]) -> None:
-        """As `bar_arrive`, for threads of a warp that come one by one."""
+        """As `bar_arrive`, for threads of a warp that need not arrive together."""
         self.issue("barrier", {"mode": "arrive", "aligned": aligned}, self._barrier(id, count), **how)
 
     def cluster_arrive(self, *, sem: str | None = None, aligned: bool = False) -> None:
-        """Be counted at the cluster's barrier."""
+        """Arrive at the cluster's barrier."""
         self.issue("barrier", {"cluster": True, "mode": "arrive", "sem": sem, "aligned": aligned}, ())
 
     def cluster_wait(self, *, sem: str | None = None, aligned: bool = False) -> None:

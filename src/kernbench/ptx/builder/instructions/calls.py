@@ -1,4 +1,4 @@
-"""Device functions: called with values, returning a value."""
+"""Calls of device functions."""
 
 from kernbench.ptx.builder.instructions.memory import Memory
 from kernbench.ptx.builder.issuing.body import Body
@@ -22,7 +22,7 @@ class DeviceFunction:
 
 
 class Calls(Memory):
-    """Calls in the way compilers write them: parameters in a pair of braces."""
+    """Calls as compilers write them: parameters are declared in a scope of their own."""
 
     def call(self, function: DeviceFunction, *values: Value) -> Registers:
         """The results of a function built with `PtxFunction`: nothing, a register, or a tuple."""
@@ -49,7 +49,7 @@ class Calls(Memory):
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
     def _slot(self, name: str, variable: Variable) -> str:
-        """A parameter of one call."""
+        """A parameter variable of one call."""
         self.body.append(Variable("param", variable.type, name, variable.dims, variable.alignment))
         return name
 
@@ -59,7 +59,7 @@ class Calls(Memory):
         self._append(Instruction("call", (), (*groups, Name(name), *tail)), (), ())
 
     def return_(self, *values: Value) -> None:
-        """End a device function with its results."""
+        """Return from a device function with its results."""
         results = self.body.results
         if len(values) != len(results):
             raise self.error(f"'{self.body.name}' returns {len(results)} values; got {len(values)}")

@@ -13,7 +13,7 @@ _ANY = "usbfx"
 
 
 class Compare(Issuer):
-    """Predicates from values, and values by predicates."""
+    """Predicates from comparisons, and selection by predicates."""
 
     def setp(
         self,
@@ -27,7 +27,7 @@ class Compare(Issuer):
     ) -> Predicate:
         """a `cmp` b: "eq", "ne", "lt", "le", "gt", "ge", for floats also "ltu", ... (true for NaN), "num", "nan".
 
-        `combine` ("and", "or", "xor") joins the result with the predicate `with_`.
+        `combine` ("and", "or", "xor") combines the result with the predicate `with_`.
         """
         if isinstance(a, Predicate) or isinstance(b, Predicate):
             return self._predicates(cmp, a, b)
@@ -36,28 +36,28 @@ class Compare(Issuer):
         return self.typed("setp", (a, b), slots, bits="b", more=more)  # type: ignore[return-value]
 
     def _predicates(self, cmp: str, a: Value, b: Value) -> Predicate:
-        """Equality of predicates is logic."""
+        """Equality of predicates, by logic."""
         if cmp not in ("eq", "ne"):
             raise self.error(f"predicates have no order: {cmp!r} compares numbers")
         differs = self.typed("xor", (a, b))
         return self.typed("not", (differs,)) if cmp == "eq" else differs  # type: ignore[return-value]
 
     def set(self, cmp: str, a: Value, b: Value, type: str = "u32", **how: Unpack[Flushing]) -> Register:
-        """All ones (1.0 for floats) of `type` where a `cmp` b holds, else 0."""
+        """All ones (1.0 for floats) of `type` if a `cmp` b holds, else 0."""
         return self.typed("set", (a, b), {"cmp": cmp, "dtype": type, **how}, bits="b")
 
     def selp(self, yes: Value, no: Value, p: Predicate | Inverted, **how: Unpack[Selecting]) -> Register:
-        """`yes` where p holds, else `no`."""
+        """`yes` if p holds, else `no`."""
         if isinstance(p, Inverted):
             yes, no, p = no, yes, p.operand
         return self._select("selp", yes, no, p, how)
 
     def where(self, p: Predicate | Inverted, yes: Value, no: Value, **how: Unpack[Selecting]) -> Register:
-        """`yes` where p holds, else `no`."""
+        """`yes` if p holds, else `no`."""
         return self.selp(yes, no, p, **how)
 
     def slct(self, yes: Value, no: Value, by: Register, **how: Unpack[Selecting]) -> Register:
-        """`yes` where `by` is 0 or more, else `no`."""
+        """`yes` if `by` >= 0, else `no`."""
         self.needs_register("slct", by)
         return self._select("slct", yes, no, by, {"ctype": by.type, **how})
 

@@ -14,7 +14,7 @@ __kernbench_internal__ = True
 
 
 class If:
-    """`with ctx.if_(p):` runs its body where p holds; `with ctx.else_():` right after it where it does not."""
+    """`with ctx.if_(p):` executes its body if p holds; `with ctx.else_():` right after it, if it does not."""
 
     def __init__(self, context: "Control", condition: Condition):
         self.context = context
@@ -34,7 +34,7 @@ class If:
 
 
 class Else:
-    """The other side of an if."""
+    """The else branch of an if."""
 
     def __init__(self, context: "Control"):
         self.context = context
@@ -59,7 +59,7 @@ class Else:
 
 
 class Loop:
-    """A loop that is open; `break_` and `continue_` of the context leave and repeat the innermost one."""
+    """An open loop; the context's `break_` and `continue_` apply to the innermost one."""
 
     def __init__(self, context: "Control"):
         self.context = context
@@ -80,17 +80,17 @@ class Loop:
                 self.context.body.place(self.end)
 
     def begin(self) -> None:
-        """What comes before the body."""
+        """Emit what precedes the body."""
         self.context.body.place(self.head)
 
     def repeat(self) -> None:
-        """What comes after it."""
+        """Emit what follows the body."""
         if self.context.body.falls_through():
             self.context.bra(self.head)
 
 
 class While(Loop):
-    """Repeats as long as a condition holds, which is computed before each turn."""
+    """A loop with a condition that is computed before each iteration."""
 
     def __init__(self, context: "Control", condition: Callable[[], Condition]):
         super().__init__(context)
@@ -103,7 +103,7 @@ class While(Loop):
 
 
 class Range(Loop):
-    """Counts from `start` to `stop`, which is not reached; gives the index. It is tested at the end of each turn."""
+    """A loop from `start` to `stop` (exclusive) that yields the index; tested at the end of each iteration."""
 
     def __init__(self, context: "Control", start: Value, stop: Value, step: Value, type: str | None):
         super().__init__(context)
@@ -115,7 +115,7 @@ class Range(Loop):
         if self.downward and self.type[0] != "s":
             raise context.error(f"a loop over .{self.type} cannot count down past 0: say type='s32'")
         self.start = start
-        # a loop whose first turn is certain needs no test before it
+        # if the first iteration is certain, no test is needed before it
         self.certain = is_number(start) and is_number(stop) and (start > stop if self.downward else start < stop)
 
     def _type(self, start: Value, type: str | None) -> str:
@@ -132,7 +132,7 @@ class Range(Loop):
         return self.index
 
     def begin(self) -> None:
-        """Set the index, and skip a loop without turns."""
+        """Set the index, and branch around the loop if it has no iterations."""
         context: Any = self.context
         self.index: Register = context.mov(self.start, type=self.type)
         self.made = context.body.counts()
@@ -141,7 +141,7 @@ class Range(Loop):
         super().begin()
 
     def repeat(self) -> None:
-        """Count, and go on while there are turns left."""
+        """Increment the index, and branch back while there are iterations left."""
         context: Any = self.context
         if not context.body.falls_through():
             return
@@ -151,23 +151,23 @@ class Range(Loop):
             context.add(self.index, self.step, out=self.index)
         more = context.setp("gt" if self.downward else "lt", self.index, self.stop)
         context.bra(self.head, pred=more)
-        # what a turn computes is gone after the loop, even if its first turn is certain
+        # values computed in an iteration are undefined after the loop, even if its first iteration is certain
         context.body.entries[-1].forgets = context.body.made_since(self.made)
 
 
 class Control(Issuer):
-    """Branches, structured or not."""
+    """Branches and structured control flow."""
 
     last_if: tuple[If, int] | None = None
 
     def condition(self, value: object) -> Condition:
-        """A predicate or its opposite."""
+        """Check that a value is a predicate, perhaps inverted."""
         if isinstance(value, (Predicate, Inverted)):
             return value
         raise self.error(f"a condition is a predicate, as comparisons give them; got {value!r}")
 
     def close(self, opened: object) -> None:
-        """The construct that was opened last ends first."""
+        """End a construct, which must be the innermost open one."""
         if not self.body.open or self.body.open[-1] is not opened:
             raise self.error(
                 "this block is not the one opened last: blocks end in the order they began, innermost first"
@@ -175,11 +175,11 @@ class Control(Issuer):
         self.body.open.pop()
 
     def if_(self, condition: Condition) -> If:
-        """`with ctx.if_(p):` the body runs where p holds."""
+        """`with ctx.if_(p):` executes the body if p holds."""
         return If(self, condition)
 
     def else_(self) -> Else:
-        """`with ctx.else_():` right after an if: the body runs where its condition does not hold."""
+        """`with ctx.else_():` right after an if: executes the body if its condition does not hold."""
         return Else(self)
 
     @overload
@@ -189,7 +189,7 @@ class Control(Issuer):
     def loop(self, first: Value, /, *bounds: Value, type: str | None = None) -> Range: ...
 
     def loop(self, *bounds: Value, type: str | None = None) -> Loop:
-        """`with ctx.loop(stop) as i:`, `loop(start, stop)`, `loop(start, stop, step)`; without bounds, till a break."""
+        """`with ctx.loop(stop) as i:`, `loop(start, stop)`, `loop(start, stop, step)`; without bounds until break."""
         if not bounds:
             return Loop(self)
         if len(bounds) > 3:
@@ -198,7 +198,7 @@ class Control(Issuer):
         return Range(self, start, stop, step, type)
 
     def while_(self, condition: Callable[[], Condition]) -> While:
-        """`with ctx.while_(lambda: i < n):`; the condition is computed before each turn."""
+        """`with ctx.while_(lambda: i < n):`; the condition is computed before each iteration."""
         if not callable(condition):
             raise self.error("the condition of a while loop is computed in each turn: give a function, `lambda: i < n`")
         return While(self, condition)
@@ -210,16 +210,16 @@ class Control(Issuer):
         return loop
 
     def break_(self, pred: Condition | None = None) -> None:
-        """Leave the innermost loop, where `pred` holds."""
+        """Leave the innermost loop, if `pred` holds."""
         self.bra(self._loop("break_").end, pred=pred)
 
     def continue_(self, pred: Condition | None = None) -> None:
-        """Begin the next turn of the innermost loop, where `pred` holds."""
+        """Continue with the next iteration of the innermost loop, if `pred` holds."""
         loop = self._loop("continue_")
         self.bra(loop.head if isinstance(loop, While) or type(loop) is Loop else loop.next, pred=pred)
 
     def label(self, name: str | None = None) -> Label:
-        """A label to branch to, before or after `ctx.place(label)` says where it is."""
+        """A label for branches, before or after `ctx.place(label)` defines its position."""
         if name is None:
             return self.body.numbered("label")[0]
         if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -231,29 +231,29 @@ class Control(Issuer):
         return Label(name)
 
     def place(self, label: Label) -> None:
-        """The label stands here."""
+        """Define the label at this position."""
         if not isinstance(label, Label):
             raise self.error(f"{label!r} is no label: ctx.label() makes one")
         self.body.place(label)
 
     def bra(self, target: Label, *, pred: Condition | None = None, uni: bool = False) -> None:
-        """Go to a label, where `pred` holds."""
+        """Branch to a label, if `pred` holds."""
         self.issue("bra", {"uni": uni}, (target,), pred=pred)
 
     def ret(self, pred: Condition | None = None) -> None:
-        """End the function, where `pred` holds."""
+        """Return from the function, if `pred` holds."""
         if self.body.returns:
             raise self.error(f"'{self.body.name}' returns a value: ctx.return_(value)")
         self.issue("ret", {}, (), pred=pred)
 
     def exit(self, pred: Condition | None = None) -> None:
-        """End the thread, where `pred` holds."""
+        """Exit the thread, if `pred` holds."""
         self.issue("exit", {}, (), pred=pred)
 
     def trap(self, pred: Condition | None = None) -> None:
-        """Stop the launch with an error, where `pred` holds."""
+        """Abort the launch with an error, if `pred` holds."""
         self.issue("trap", {}, (), pred=pred)
 
     def nanosleep(self, nanoseconds: Value) -> None:
-        """Pause for about so long."""
+        """Sleep for approximately so long."""
         self.issue("nanosleep", {"type": "u32"}, (nanoseconds,))

@@ -1,4 +1,4 @@
-"""Moves, conversions, and values put together and taken apart."""
+"""Moves, conversions, packing and unpacking."""
 
 from typing import Unpack
 
@@ -13,12 +13,12 @@ __kernbench_internal__ = True
 
 
 class Convert(Issuer):
-    """One value as another type."""
+    """Conversions between types."""
 
     def mov(
         self, value: Value, *, type: str | None = None, out: Register | None = None, pred: Condition | None = None
     ) -> Register:
-        """A copy of a register, or a number in one: of `type`, or of the type of `out`."""
+        """A copy of a register, or a number in a register: of `type`, or of the type of `out`."""
         if not isinstance(value, Register):
             return self._set_number(value, type, out, pred)
         self._own(value)
@@ -43,7 +43,7 @@ class Convert(Issuer):
         return out
 
     def cvt(self, value: Register, type: str, **how: Unpack[Converting]) -> Register:
-        """The value as another type; rounding is to nearest for floats and towards zero for integers, if not given."""
+        """The value as another type; by default rounded to nearest for floats and towards zero for integers."""
         scalar(type)
         if isinstance(value, Predicate):
             self._own(value)
@@ -56,7 +56,7 @@ class Convert(Issuer):
         if "b" in (value.kind, scalar(type).kind):
             raise self.error(f"{value!r} to .{type}: untyped bits have no value to convert; .bits({type!r}) takes them")
         if "bf16" in (value.type, type) and 8 in (scalar(value.type).bits, scalar(type).bits):
-            # PTX converts bf16 only from and to registers of exactly the type's width; through f32 nothing is lost
+            # PTX converts bf16 only from and to registers of exactly the type's width; a detour by f32 is exact
             return self.cvt(self.cvt(value, "f32"), type, **how)
         if "rnd" not in how:
             how["rnd"] = _rounding(value.type, type)
@@ -81,12 +81,12 @@ class Convert(Issuer):
         return target
 
     def pack(self, type: str, *parts: Register, out: Register | None = None) -> Register:
-        """Two or four registers in one, the first in the low bits."""
+        """Two or four registers packed into one, the first in the low bits."""
         width = scalar(type).bits
         return self.issue("mov", {"type": f"b{width}"}, (parts,), keep=type, out=out)  # type: ignore[no-any-return]
 
     def unpack(self, value: Register, type: str) -> tuple[Register, ...]:
-        """A register as the parts of `type` it holds, the low bits first."""
+        """A register split into parts of `type`, the low bits first."""
         self.needs_register("unpack", value)
         parts, left = divmod(scalar(value.type).bits, scalar(type).bits)
         if left or parts not in (2, 4):
@@ -99,17 +99,17 @@ class Convert(Issuer):
         return made
 
     def cvta(self, address: Register, space: str, *, to_generic: bool = False) -> Register:
-        """A generic address in a space, or with `to_generic` the other way."""
+        """A generic address converted to a space, or with `to_generic` the reverse."""
         slots = {"space": space, "type": "u64"} if to_generic else {"to": True, "space": space, "type": "u64"}
         return self.issue("cvta", slots, (address,))  # type: ignore[no-any-return]
 
     def isspacep(self, space: str, address: Register) -> Predicate:
-        """Does a generic address lie in this space?"""
+        """Whether a generic address is in this space."""
         return self.issue("isspacep", {"space": space}, (address,))  # type: ignore[no-any-return]
 
 
 def _results(how: Converting) -> Computing:
-    """Of what a conversion is given, the register to set and the guard."""
+    """The register to set and the guard, from a conversion's options."""
     chosen: Computing = {}
     if "out" in how:
         chosen["out"] = how["out"]
@@ -119,7 +119,7 @@ def _results(how: Converting) -> Computing:
 
 
 def _rounding(source: str, target: str) -> str | None:
-    """The rounding a conversion gets when none is given."""
+    """The default rounding of a conversion."""
     a, d = scalar(source), scalar(target)
     if target == "tf32":
         return "rna"

@@ -15,7 +15,7 @@ _INTEGERS = "usb"
 
 
 class Logic(Issuer):
-    """Operations on bits; integers go as bits where PTX has only those."""
+    """Operations on bits; integers are passed as bits if PTX has only those."""
 
     def _logic(
         self, opcode: str, values: tuple[Value, ...], how: Mapping[str, object], more: Sequence[Value] = ()
@@ -39,7 +39,7 @@ class Logic(Issuer):
         return self._logic("not", (a,), how)
 
     def cnot(self, a: Register, **how: Unpack[Options]) -> Register:
-        """1 where a is 0, else 0."""
+        """1 if a is 0, else 0."""
         return self._logic("cnot", (a,), how)
 
     def shl(self, a: Value, count: Value, **how: Unpack[Options]) -> Register:
@@ -47,7 +47,7 @@ class Logic(Issuer):
         return self._logic("shl", (a,), how, more=(count,))
 
     def shr(self, a: Value, count: Value, **how: Unpack[Options]) -> Register:
-        """a >> count; signed values keep their sign."""
+        """a >> count; arithmetic for signed types."""
         return self._logic("shr", (a,), how, more=(count,))
 
     def shf(
@@ -61,15 +61,15 @@ class Logic(Issuer):
         return self._logic("lop3", (a, b, c), how, more=(lut,))
 
     def bfe(self, a: Value, start: Value, length: Value, **how: Unpack[Options]) -> Register:
-        """A field of bits, extended by its sign where a is signed."""
+        """A bit field, sign-extended if a is signed."""
         return self._logic("bfe", (a,), how, more=(start, length))
 
     def bfi(self, field: Value, into: Value, start: Value, length: Value, **how: Unpack[Options]) -> Register:
-        """`into` with a field of bits replaced."""
+        """`into` with a bit field replaced."""
         return self._logic("bfi", (field, into), how, more=(start, length))
 
     def bfind(self, a: Register, **how: Unpack[Options]) -> Register:
-        """The number of the highest bit that is not the sign, 0xffffffff where there is none."""
+        """The position of the highest bit that is not a sign bit, 0xffffffff if there is none."""
         return self._logic("bfind", (a,), how)
 
     def brev(self, a: Register, **how: Unpack[Options]) -> Register:
@@ -77,22 +77,22 @@ class Logic(Issuer):
         return self._logic("brev", (a,), how)
 
     def clz(self, a: Register, **how: Unpack[Options]) -> Register:
-        """Zeros before the highest 1."""
+        """The number of leading zeros."""
         return self._count("clz", a, how)
 
     def popc(self, a: Register, **how: Unpack[Options]) -> Register:
-        """The number of ones."""
+        """The number of ones (population count)."""
         return self._count("popc", a, how)
 
     def _count(self, opcode: str, a: Register, how: Mapping[str, object]) -> Register:
         return self._logic(opcode, (a,), how)
 
     def fns(self, mask: Value, base: Value, offset: Value, **how: Unpack[Options]) -> Register:
-        """The number of the `offset`-th 1 of `mask` from `base` on."""
+        """The position of the `offset`-th 1 in `mask`, counted from `base`."""
         return self._logic("fns", (mask,), {"type": "b32", **how}, more=(base, offset))
 
     def szext(self, a: Value, bits: Value, mode: str = "clamp", **how: Unpack[Computing]) -> Register:
-        """The low `bits` bits of a, extended by sign or zeros."""
+        """The low `bits` bits of a, sign- or zero-extended."""
         return self._logic("szext", (a,), {"mode": mode, **how}, more=(bits,))
 
     def bmsk(self, start: Value, count: Value, mode: str = "clamp", **how: Unpack[Computing]) -> Register:
@@ -100,7 +100,7 @@ class Logic(Issuer):
         return self._logic("bmsk", (start, count), {"mode": mode, **how})
 
     def prmt(self, a: Value, b: Value, selector: Value, **how: Unpack[Options]) -> Register:
-        """Four bytes chosen from the eight of b:a."""
+        """Four bytes selected from the eight of b:a."""
         return self._logic("prmt", (a, b), how, more=(selector,))
 
     xor_ = in_place("xor")

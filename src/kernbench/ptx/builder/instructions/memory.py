@@ -17,17 +17,17 @@ __kernbench_internal__ = True
 
 DYNAMIC_SHARED = "dynamic_shared"
 BLOCK_SHARED = "shared_memory"
-# what says how an access goes: slots of the table
+# modifiers of accesses: slots of the table
 _ACCESS = frozenset(("sem", "scope", "cop", "nc", "l1", "l2", "fetch", "mmio"))
 
 
 class Memory(Issuer):
-    """Where values come from and go to."""
+    """Parameters, variables, loads and stores."""
 
     # Parameters
 
     def param(self, name: str, type: str | None = None, *, offset: int = 0) -> Register:
-        """The value of a parameter; `type` and `offset` (in bytes) choose a part of an array parameter."""
+        """The value of a parameter; `type` and `offset` (in bytes) select a part of an array parameter."""
         variable = self._parameter(name)
         if type is None and variable.dims:
             raise self.error(f"parameter {name!r} is an array: say which type= to load, and its offset= in bytes")
@@ -71,7 +71,7 @@ class Memory(Issuer):
         return self._array("shared", type, count, align, name, "u32")
 
     def local(self, type: str, count: int | Sequence[int], *, align: int = 16, name: str = "local") -> Pointer:
-        """An array of each thread's own."""
+        """A local array of each thread."""
         return self._array("local", type, count, align, name, "u64")
 
     def _array(self, space: str, type: str, count: int | Sequence[int], align: int, name: str, base: str) -> Pointer:
@@ -81,7 +81,7 @@ class Memory(Issuer):
         return self._pointer_to(variable.name, type, space, base)
 
     def dynamic_shared(self, type: str = "b8", *, align: int = 16, offset: int = 0) -> Pointer:
-        """The shared memory a launch adds with `shared_bytes`, from byte `offset` on."""
+        """The dynamic shared memory (`shared_bytes` of a launch), from byte `offset` on."""
         known = self.body.module_variables.get(DYNAMIC_SHARED)
         align = max(self._alignment(type, align), (known.alignment or 1) if known else 1)
         variable = Variable("shared", "b8", DYNAMIC_SHARED, (None,), align, linkage="extern")
@@ -104,7 +104,7 @@ class Memory(Issuer):
     def global_array(
         self, type: str, count: int | Sequence[int], values: Sequence[Number] | None = None, *, name: str = "global"
     ) -> Pointer:
-        """An array of the module in global memory, zeros if no values are given."""
+        """A module-scope array in global memory, zero-initialised unless values are given."""
         initial = None if values is None else tuple(immediate(value, type) for value in values)
         return self._module_array("global", type, count, initial, name)
 
@@ -139,7 +139,7 @@ class Memory(Issuer):
     # Loads and stores
 
     def location_and_type(self, where: Where, index: Value | None, type: str | None) -> tuple[Location, str]:
-        """The location an access goes to, and the type of what lies there."""
+        """The location of an access, and the type of its elements."""
         if index is not None:
             if not isinstance(where, Pointer):
                 raise self.error(f"{where!r} has no elements to index: make a pointer with ctx.pointer")
@@ -162,7 +162,7 @@ class Memory(Issuer):
     def _slots(
         self, location: Location, type: str, vec: int, how: Accessing
     ) -> tuple[dict[str, object], tuple[Value, ...]]:
-        """Slots of an access, and its cache policy as a further operand."""
+        """Modifiers of an access by slot, and its cache policy as a further operand."""
         policy = how.pop("policy", None)
         strange = next((name for name in how if name not in _ACCESS), None)
         if strange is not None:
@@ -186,10 +186,10 @@ class Memory(Issuer):
         out: Targets = None,
         **how: Unpack[Accessing],
     ) -> Registers:
-        """What lies at a pointer, one of its elements, or an address: a register, or a tuple of `vec` of them.
+        """Load from a pointer, one of its elements, or an address: a register, or a tuple of `vec` of them.
 
-        Under a `mask`, `other` is the value of the threads that do not load (or `out` has it already). `cop`, `nc`,
-        `sem`, `scope`, `l1`, `l2`, `fetch` and `policy` are the access's modifiers.
+        With a `mask`, threads that do not load get the value `other` (or keep that of `out`). `cop`, `nc`, `sem`,
+        `scope`, `l1`, `l2`, `fetch` and `policy` are modifiers of the access.
         """
         location, found = self.location_and_type(where, index, type)
         slots, policy = self._slots(location, found, vec, how)
@@ -200,7 +200,7 @@ class Memory(Issuer):
         return self.issue("ld", slots, (location, *policy), out=out, pred=mask, keep=found)
 
     def _masked(self, type: str, vec: int, other: Values | None, out: Targets) -> Targets:
-        """Registers that have a value before a masked load."""
+        """Registers initialised for a masked load."""
         if other is None:
             if out is None:
                 raise self.error(
@@ -230,7 +230,7 @@ class Memory(Issuer):
         mask: Condition | None = None,
         **how: Unpack[Accessing],
     ) -> None:
-        """Put a value, or a tuple of them side by side, at a pointer, one of its elements, or an address."""
+        """Store a value, or a vector as a tuple, at a pointer, one of its elements, or an address."""
         location, found = self.location_and_type(where, index, type or _type_of(where, value))
         values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
         values = tuple(self._stored(found, one) for one in values)
@@ -245,25 +245,25 @@ class Memory(Issuer):
         return self.const(value, type) if needs_register(type) else value
 
     def store_param(self, name: str, value: Value, type: str, offset: int = 0) -> None:
-        """Set a parameter or result of a call."""
+        """Store a parameter or result of a call."""
         slots = {"space": "param", "type": memory_type(type)}
         self.issue("st", slots, (Location(name, offset, (), type, "param"), self._stored(type, value)))
 
     def load_param(self, name: str, type: str, offset: int = 0) -> Register:
-        """The value of a parameter or result of a call."""
+        """Load a parameter or result of a call."""
         made = self.reg(type)
         source = Address(Name(name), offset)
         self._append(Instruction("ld", ("param", memory_type(type)), (Name(made.name), source)), (), [made])
         return made
 
     def prefetch(self, where: Where, level: str = "L1", *, pred: Condition | None = None) -> None:
-        """Bring a line of global or local memory nearer: "L1", "L2"."""
+        """Prefetch a line of global or local memory to "L1" or "L2"."""
         location, _ = self.location_and_type(where, None, "b8")
         self.issue("prefetch", {"space": location.space or None, "level": level}, (location,), pred=pred)
 
 
 def _type_of(where: Where, value: Values) -> str | None:
-    """The type of a stored value, where its destination does not give it."""
+    """The type of a stored value, if its destination does not determine it."""
     first = value[0] if isinstance(value, (tuple, list)) and value else value
     location = location_of(where)
     known = isinstance(where, Pointer) or (location is not None and location.type)

@@ -17,7 +17,7 @@ def _property(name: str) -> property:
 
 
 class Special(Issuer):
-    """Where a thread is, and what time it is."""
+    """Thread indices, clocks and other special registers."""
 
     def special(self, name: str) -> Register:
         """A special register by its PTX name."""

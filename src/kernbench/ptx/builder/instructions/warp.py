@@ -1,4 +1,4 @@
-"""Operations across the lanes of a warp. The lanes that take part are always named: `mask=`, 0xffffffff for all."""
+"""Operations across the lanes of a warp, with an explicit mask of lanes: `mask=`, 0xffffffff for all."""
 
 from collections.abc import Mapping
 from typing import Any, Unpack
@@ -92,27 +92,27 @@ class Warp(Issuer):
         return self.issue("vote", slots, (p, self.lanes(f"vote.{mode}", mask)))
 
     def vote_any(self, p: Condition, *, mask: Value | None = None, **how: Unpack[Computing]) -> Predicate:
-        """Does p hold in any lane?"""
+        """Whether p holds in any lane."""
         return self._vote("any", p, mask, how)  # type: ignore[no-any-return]
 
     def vote_all(self, p: Condition, *, mask: Value | None = None, **how: Unpack[Computing]) -> Predicate:
-        """Does p hold in all lanes?"""
+        """Whether p holds in all lanes."""
         return self._vote("all", p, mask, how)  # type: ignore[no-any-return]
 
     def vote_uni(self, p: Condition, *, mask: Value | None = None, **how: Unpack[Computing]) -> Predicate:
-        """Has p the same value in all lanes?"""
+        """Whether p has the same value in all lanes."""
         return self._vote("uni", p, mask, how)  # type: ignore[no-any-return]
 
     def ballot(self, p: Condition, *, mask: Value | None = None, **how: Unpack[Computing]) -> Register:
-        """One bit for each lane: p."""
+        """A bit for each lane: its p."""
         return self._vote("ballot", p, mask, how)  # type: ignore[no-any-return]
 
     def match_any(self, value: Register, *, mask: Value | None = None, **how: Unpack[Computing]) -> Register:
-        """The lanes that have the same value."""
+        """The lanes with the same value."""
         return self._match("any", value, mask, how)  # type: ignore[no-any-return]
 
     def match_all(self, value: Register, *, mask: Value | None = None, **how: Unpack[Paired]) -> Registers:
-        """The mask where all lanes have the same value, else 0; `pair=True` adds the predicate."""
+        """The mask if all lanes have the same value, else 0; `pair=True` adds the predicate."""
         return self._match("all", value, mask, how)
 
     def _match(self, mode: str, value: Register, mask: Value | None, how: Computing) -> Registers:
@@ -121,7 +121,7 @@ class Warp(Issuer):
         return self.issue("match", slots, (value, self.lanes(f"match.{mode}", mask)))
 
     def redux(self, op: str, value: Register, *, mask: Value | None = None, **how: Unpack[Reducing]) -> Register:
-        """The value over all lanes by `op`: add, min, max, and, or, xor."""
+        """The reduction of the value over all lanes: add, min, max, and, or, xor."""
         self.needs_register("redux", value)
         type = f"b{scalar(value.type).bits}" if op in ("and", "or", "xor") else value.type
         slots = {"sync": True, "op": op, **how, "type": type}
@@ -129,9 +129,9 @@ class Warp(Issuer):
         return self.issue("redux", slots, given, keep=value.type)  # type: ignore[no-any-return]
 
     def activemask(self, **how: Unpack[Computing]) -> Register:
-        """The lanes that run together now."""
+        """The lanes that are active now."""
         return self.issue("activemask", {**how, "type": "b32"}, ())  # type: ignore[no-any-return]
 
     def elect(self, *, mask: Value | None = None, **how: Unpack[Computing]) -> tuple[Register, Predicate]:
-        """One lane of the mask: its number, and a predicate that holds there only."""
+        """Elect a lane of the mask: its number, and a predicate that holds only there."""
         return self.issue("elect", {**how, "sync": True}, (self.lanes("elect", mask),), pair=True)  # type: ignore[no-any-return]

@@ -1,1 +1,1 @@
-"""From a method call to an instruction: its form in the ISA table, the body it goes to, what it needs."""
+"""From a method call to an instruction: its form in the ISA table, the function body, and required targets."""

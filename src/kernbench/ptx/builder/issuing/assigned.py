@@ -1,8 +1,8 @@
-"""Registers that are read before they are set: a forward analysis over the branches of a finished body.
+"""Detection of uninitialised registers: a forward data-flow analysis over a finished body.
 
-A register is set at a point if it is set on every path that leads there. One that is set under a guard is set for
-later instructions under the same guard, as long as its predicate does not change, and for all once it is set under the
-opposite one, too.
+A register is set at a point if it is set on every path to it. One that is set under a guard is set for later
+instructions under the same guard, as long as its predicate does not change, and for all once it is set under the
+inverted guard, too.
 """
 
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ from kernbench.ptx.text.module import Instruction, Label, Name
 
 __kernbench_internal__ = True
 
-# a register that is set where a predicate has a value
+# a register that is set if a predicate has a value
 Conditional = tuple[str, str, bool]
-# flows behind which the next statement is not reached
+# flows after which the next statement is not reached
 _ENDS = frozenset(("return", "exit", "trap"))
 
 
 def check_assigned(body: Body) -> None:
-    """Raise for the first instruction that reads a register which may not be set."""
+    """Raise an error for the first instruction that reads a register which may not be set."""
     blocks = _blocks(body.entries)
     states = _states(blocks)
     for block, state in zip(blocks, states, strict=True):
@@ -33,7 +33,7 @@ def check_assigned(body: Body) -> None:
 
 
 class _State:
-    """The registers that are set, and those that are set where a predicate has a value."""
+    """The registers that are set, and those that are set if a predicate has a value."""
 
     def __init__(self, names: Iterable[str] = (), conditional: Iterable[Conditional] = ()) -> None:
         self.names = set(names)
@@ -43,7 +43,7 @@ class _State:
         return _State(self.names, self.conditional)
 
     def meet(self, other: "_State") -> bool:
-        """Keep what is set in the other, too; whether anything was not."""
+        """Intersect with another state; returns whether anything was removed."""
         before = len(self.names) + len(self.conditional)
         self.names &= other.names
         self.conditional &= other.conditional
@@ -51,7 +51,7 @@ class _State:
 
 
 class _Block:
-    """Entries without a branch between them, and the blocks that may follow."""
+    """A basic block: its statements, and its successors."""
 
     def __init__(self, entries: list[Entry]):
         self.entries = entries
@@ -91,7 +91,7 @@ def _following(block: _Block, number: int, homes: dict[str, int]) -> list[int]:
 
 
 def _states(blocks: list[_Block]) -> list[_State | None]:
-    """What is set where each block begins; None for one that nothing reaches."""
+    """The state at the beginning of each block; None for unreachable ones."""
     states: list[_State | None] = [None] * len(blocks)
     states[0] = _State()
     waiting = [0]
@@ -113,10 +113,10 @@ def _states(blocks: list[_Block]) -> list[_State | None]:
 
 
 def _advance(entry: Entry, state: _State) -> None:
-    """Change the state to what is set after one statement."""
+    """Update the state for one statement."""
     guard = entry.statement.guard if isinstance(entry.statement, Instruction) else None
     for name in entry.writes:
-        # facts about the old value of a predicate say nothing about the new one
+        # facts that depend on a predicate's old value end when it changes
         if name.startswith("%p"):
             state.conditional = {fact for fact in state.conditional if fact[1] != name}
         if guard is None or (name, guard.register, not guard.negated) in state.conditional:

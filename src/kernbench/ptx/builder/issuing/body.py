@@ -1,4 +1,4 @@
-"""The body of a function while it is built: registers, statements with their Python lines, labels, open blocks."""
+"""A function body under construction: registers, statements with their Python lines, labels, open blocks."""
 
 import re
 from collections import Counter
@@ -19,16 +19,16 @@ from kernbench.safety.places import SiteTable
 
 __kernbench_internal__ = True
 
-# flows behind which the next statement is not reached
+# flows after which the next statement is not reached
 _LEADS_AWAY = frozenset(("branch", "return", "exit", "trap"))
 NAME = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """One statement, which registers it reads and writes, and who wrote it; `braces` numbers the pair it is in.
+    """One statement, the registers it reads and writes, and its Python line; `braces` is the number of its scope.
 
-    `forgets` are registers that have no value after it, whatever was set before.
+    `forgets` are registers that are undefined after it, whatever was set before.
     """
 
     statement: Statement
@@ -40,7 +40,7 @@ class Entry:
 
 
 class Declared(TypedDict, total=False):
-    """What else a function declares."""
+    """Further properties of a function's declaration."""
 
     linkage: str
     performance: tuple[tuple[str, tuple[int, ...]], ...]
@@ -53,19 +53,19 @@ class Callee(Protocol):
 
     @property
     def body(self) -> "Body":
-        """Its own body."""
+        """Its body."""
         ...
 
 
 @dataclass(eq=False)
 class Body:
-    """Everything one function has so far."""
+    """The state of one function under construction."""
 
     name: str
     needs: Needs
     params: tuple[Variable, ...] = ()
     returns: tuple[Variable, ...] = ()
-    # type of each result, and its byte in what the function returns
+    # type of each result, and its byte offset in the returned structure
     results: tuple[tuple[str, int], ...] = ()
     entries: list[Entry] = field(default_factory=list)
     # variables of the function, and of its module, by name
@@ -73,12 +73,12 @@ class Body:
     module_variables: dict[str, Variable] = field(default_factory=dict)
     # device functions it calls, by name
     callees: "dict[str, Callee]" = field(default_factory=dict)
-    # registers that hold the address of a variable itself, and its name
+    # registers that hold a variable's address, and its name
     bases: dict[str, str] = field(default_factory=dict)
-    # what is open: ifs and loops, innermost last
+    # open ifs and loops, innermost last
     open: list[object] = field(default_factory=list)
     braces: int = 0
-    # blocks that work together in tcgen05, 0 before its first use
+    # number of blocks that cooperate in tcgen05, 0 before its first use
     cta_group: int = 0
     closed: bool = False
     _counts: Counter[str] = field(default_factory=Counter)
@@ -91,7 +91,7 @@ class Body:
         self._sites = SiteTable(self.locations)
 
     def here(self) -> Place:
-        """The Python line that is building."""
+        """The line of the user's Python program that is executing."""
         return self.locations[self._sites.here()]
 
     def register(self, context: Any, type: str) -> Register:
@@ -102,7 +102,7 @@ class Body:
         return kind(context, f"{PREFIXES[bank]}{self._counts[bank]}", type)
 
     def made_since(self, counts: Counter[str]) -> tuple[str, ...]:
-        """Registers made since `counts` was what `counts()` gives now."""
+        """Registers made since `counts()` returned `counts`."""
         return tuple(
             f"{prefix}{number}"
             for bank, prefix in PREFIXES.items()
@@ -110,11 +110,11 @@ class Body:
         )
 
     def counts(self) -> Counter[str]:
-        """How many registers of each bank there are."""
+        """The number of registers of each bank."""
         return Counter(self._counts)
 
     def unique(self, stem: str) -> str:
-        """A name that nobody has in this function: the stem, numbered from the second on."""
+        """A name that is unused in this function: the stem, numbered from the second on."""
         if not isinstance(stem, str) or not NAME.fullmatch(stem):
             raise PtxBuildError(f"{stem!r} cannot be a name: letters, digits, _ and $, beginning with a letter")
         self._counts[stem] += 1
@@ -122,7 +122,7 @@ class Body:
         return name if self.claim(name) else self.unique(stem)
 
     def claim(self, name: str) -> bool:
-        """Take a name; False where somebody has it."""
+        """Reserve a name; False if it is taken."""
         if name in self._names:
             return False
         self._names.add(name)
@@ -134,7 +134,7 @@ class Body:
         return tuple(Label(f"${stem}_{self._counts['$']}") for stem in stems)
 
     def append(self, statement: Statement, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> None:
-        """Add a statement at the line that is building."""
+        """Add a statement, at the current Python line."""
         if self.closed:
             raise PtxBuildError(f"'{self.name}' is already built: its context can add nothing more")
         for name in writes:
@@ -142,31 +142,31 @@ class Body:
         self.entries.append(Entry(statement, self.here(), reads, writes, self.braces))
 
     def open_braces(self) -> None:
-        """Statements from here on stand in a block of their own."""
+        """Open a scope for the following statements."""
         self._counts["{"] += 1
         self.braces = self._counts["{"]
 
     def close_braces(self) -> None:
-        """The block ends."""
+        """Close the scope."""
         self.braces = 0
 
     def branches_to(self, label: Label) -> None:
-        """Remember that a label is used."""
+        """Record that a label is used."""
         self._waiting.setdefault(label.name, self.here())
 
     def place(self, label: Label) -> None:
-        """The label stands here."""
+        """Define the label at this position."""
         if label.name in self._placed:
             raise PtxBuildError(f"label {label.name} is placed twice: make another with ctx.label()")
         self._placed.add(label.name)
         self.append(LabelStatement(label.name))
 
     def is_used(self, label: Label) -> bool:
-        """Does a branch go there?"""
+        """Whether the label is a branch target."""
         return label.name in self._waiting
 
     def falls_through(self) -> bool:
-        """Can control reach this point from the statement before it?"""
+        """Whether this point is reachable from the preceding statement."""
         written = (entry.statement for entry in reversed(self.entries) if not isinstance(entry.statement, Directive))
         last = next(written, None)
         if not isinstance(last, Instruction):
@@ -174,7 +174,7 @@ class Body:
         return last.guard is not None or flow_of(last.opcode) not in _LEADS_AWAY
 
     def check_labels(self) -> None:
-        """Every branch must have a target."""
+        """Raise an error for branches to undefined labels."""
         for name, where in self._waiting.items():
             if name not in self._placed:
                 raise PtxBuildError(f"nobody placed label {name}: ctx.place(label) says where it is", where)
@@ -195,7 +195,7 @@ class Body:
 
 
 def _located(entries: list[Entry], files: dict[str, int] | None) -> Iterator[tuple[int, Statement]]:
-    """Statements with their braces; a `.loc` before one whose line differs from the last one's."""
+    """Statements with their scopes, and a `.loc` before each whose line differs from the previous one's."""
     last: tuple[str, int] | None = None
     for entry in entries:
         line = entry.where.file, entry.where.line
@@ -207,7 +207,7 @@ def _located(entries: list[Entry], files: dict[str, int] | None) -> Iterator[tup
 
 
 def _nested(statements: Iterator[tuple[int, Statement]]) -> Iterator[Statement]:
-    """Statements in a pair of braces gathered in its block."""
+    """Statements of a scope, collected into its block."""
     for braces, group in groupby(statements, key=lambda pair: pair[0]):
         inner = (statement for _, statement in group)
         if braces:

@@ -1,4 +1,4 @@
-"""Which form of the ISA table fits what a program asks for: by modifiers, then by the shapes of its operands."""
+"""Selects the form of the ISA table for a program's request: by modifiers, then by operand kinds."""
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -13,13 +13,13 @@ from kernbench.ptx.isa.table import FORMS, forms_of
 
 __kernbench_internal__ = True
 
-# a form, its modifiers by slot, and in the order they are written
+# a form, its modifiers by slot, and in the order in which they are written
 Candidate = tuple[Form, dict[str, str], tuple[str, ...]]
 
 
 @cache
 def types_of(opcode: str) -> frozenset[str]:
-    """All types that stand in slot `type` of an opcode's forms."""
+    """All types in slot `type` of an opcode's forms."""
     return frozenset(
         choice for form in forms_of(opcode) for slot in form.slots if slot.name == "type" for choice in slot.choices
     )
@@ -27,7 +27,7 @@ def types_of(opcode: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1 << 12)
 def with_slots(opcode: str, given: tuple[tuple[str, str], ...]) -> list[Candidate] | str:
-    """Forms with exactly these modifiers, or the message that says why there are none."""
+    """Forms with exactly these modifiers, or a message why there are none."""
     found: list[Candidate] = []
     for form in forms_of(opcode):
         mods = {name: (name if value == "True" else value) for name, value in given}
@@ -52,7 +52,7 @@ def _no_slots(opcode: str, given: dict[str, str]) -> str:
 
 @lru_cache(maxsize=1 << 12)
 def with_names(opcode: str, modifiers: tuple[str, ...]) -> list[Candidate] | str:
-    """Forms that take these modifiers as they are written, or the message that says why there are none."""
+    """Forms that accept these modifiers as written, or a message why there are none."""
     forms = forms_of(opcode)
     if not forms:
         return unknown("instruction", opcode, FORMS)
@@ -64,7 +64,7 @@ def with_names(opcode: str, modifiers: tuple[str, ...]) -> list[Candidate] | str
 
 
 def match_rules(rules: Sequence[OperandRule], inputs: tuple[object, ...]) -> tuple[OperandRule, ...] | None:
-    """One rule per result and per input, skipping optional rules where needed."""
+    """The rule of each result and input, skipping optional rules as needed; None if they do not match."""
     if not rules:
         return None if inputs else ()
     first, rest = rules[0], rules[1:]
@@ -79,7 +79,7 @@ def match_rules(rules: Sequence[OperandRule], inputs: tuple[object, ...]) -> tup
 
 
 def _fits(rule: OperandRule, value: object) -> bool:
-    """May this value stand where the rule is? Numbers may where a register is wanted: they are moved to one."""
+    """Whether the rule accepts a value; numbers are accepted for registers, since they can be moved to one."""
     if rule.shape in ("addr", "tensor"):
         location = location_of(value)
         return location is not None and bool(location.more) == (rule.shape == "tensor")
@@ -101,7 +101,7 @@ def _fits(rule: OperandRule, value: object) -> bool:
 
 
 def inputs_text(form: Form, mods: dict[str, str]) -> str:
-    """What a form takes, for messages."""
+    """The inputs of a form, for messages."""
     rules = [rule for rule in filled(form, mods) if rule.role != "d"]
     return (
         ", ".join(f"{rule.name}: {_shape_text(rule)}" + ("?" if rule.optional else "") for rule in rules) or "nothing"
@@ -115,7 +115,7 @@ def _shape_text(rule: OperandRule) -> str:
 
 
 def described(value: object) -> str:
-    """What was given, for messages."""
+    """A description of a value, for messages."""
     if isinstance(value, Register):
         return value.type
     if isinstance(value, (tuple, list)):

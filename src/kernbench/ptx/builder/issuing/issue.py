@@ -1,4 +1,4 @@
-"""One instruction from Python values: its form from the ISA table, its operands checked, its results made."""
+"""Builds one instruction from Python values: finds its form, checks its operands, makes its results."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -26,29 +26,28 @@ from kernbench.ptx.text.walking import names_in
 
 __kernbench_internal__ = True
 
-# slot -> modifier, True for one whose only modifier is its name; None and False leave it empty;
-# and what a method was given beside: `out`, `pred` and `pair`
+# slot -> modifier, or True for a flag; None and False leave it empty. Also the options `out`, `pred` and `pair`
 Slots = Mapping[str, object]
-# what methods are given by name that is no slot
+# keywords of methods that are no slots
 _OPTIONS = frozenset(("out", "pred", "pair"))
 
 
 class Issuer:
-    """What all parts of a context share: registers, and instructions added to the body."""
+    """Base class of the context's parts: makes registers, and adds instructions to the body."""
 
     def __init__(self, body: Body):
         self.body = body
 
     def error(self, message: str) -> PtxBuildError:
-        """An error at the Python line that is building."""
+        """An error at the current Python line."""
         return PtxBuildError(message)
 
     def reg(self, type: str) -> Register:
-        """A register that has no value yet: `.set(value)`, or `out=` of any method, gives it one."""
+        """An unset register, for `.set(value)` or `out=` of any method."""
         return self.body.register(self, type)
 
     def sink(self, type: str) -> Register:
-        """Where a result goes that nobody wants: `_`."""
+        """The destination `_` for an unused result."""
         return Register(self, "_", type)  # type: ignore[arg-type]
 
     def issue(
@@ -62,10 +61,10 @@ class Issuer:
         keep: str = "",
         pair: bool = False,
     ) -> Registers:
-        """Add the form of `opcode` that has these modifiers and takes these inputs; gives back what it sets.
+        """Add the form of `opcode` with these modifiers and inputs; returns its results.
 
-        `out` are registers to set instead of new ones, `pred` the guard, `keep` the type that results which are bits
-        of its width get, `pair` asks for the second half of a result that has one (a predicate, mostly).
+        `out` are registers to set instead of new ones, `pred` is the guard, `keep` the type of results that are untyped
+        bits of the same width, `pair` requests the second half of a result that has one (usually a predicate).
         """
         given = tuple(
             (name, str(value))
@@ -81,9 +80,9 @@ class Issuer:
     def op(
         self, name: str, *inputs: object, out: Targets = None, pred: Condition | None = None, pair: bool = False
     ) -> Registers:
-        """Any instruction of the table by its full name, `ctx.op("ld.global.v4.f32", p[0])`, checked as all others.
+        """Any instruction of the table by its full name, `ctx.op("ld.global.v4.f32", p[0])`, with the usual checks.
 
-        Inputs in PTX's order; results are made and given back (a tuple for vectors and pairs), or set in `out`.
+        Inputs are in PTX's order; results are returned (a tuple for vectors and pairs), or set in `out`.
         """
         opcode, *modifiers = str(name).split(".")
         candidates = with_names(opcode, tuple(modifiers))
@@ -101,10 +100,10 @@ class Issuer:
         bits: str = "",
         more: Sequence[object] = (),
     ) -> Register:
-        """An instruction whose slot `type` is that of its values; `by` are those that decide, without it all are.
+        """An instruction whose slot `type` is the type of `by`, or else of all values.
 
-        `bits` lists the kinds of values ("usb") that may go as untyped bits where the instruction has no form for
-        their own type. `more` are inputs that have types of their own.
+        `bits` lists the kinds of values ("usb") that are passed as untyped bits if the instruction has no form for
+        their own type. `more` are inputs with types of their own.
         """
         type = self.common_type(opcode, values if by is None else by, mixed="b" in bits)
         chosen = {"type": type, **(slots or {})}
@@ -114,14 +113,14 @@ class Issuer:
         return result
 
     def needs_register(self, what: str, value: object) -> Register:
-        """The value, which must be a register; not a predicate."""
+        """The value, which must be a register other than a predicate."""
         if not isinstance(value, Register) or value.type == "pred":
             raise self.error(f"{what} takes a register, not {value!r}: ctx.const(value, type) puts a number in one")
         self._own(value)
         return value
 
     def lanes(self, what: str, mask: Value | None) -> Value:
-        """The lanes that take part in an operation of a warp, which must be named."""
+        """The mask of lanes of a warp operation, which is mandatory."""
         if mask is None:
             raise self.error(f"{what} needs mask=, the lanes that take part: 0xffffffff for the whole warp")
         if isinstance(mask, Register) and mask.type not in ("b32", "u32", "s32"):
@@ -129,7 +128,7 @@ class Issuer:
         return mask
 
     def common_type(self, what: str, values: Sequence[object], mixed: bool = False) -> str:
-        """The one type of the registers among the values; with `mixed`, integers and bits of one width agree."""
+        """The common type of the registers among the values; `mixed` allows integers and bits of one width."""
         registers = [value for value in values if isinstance(value, Register)]
         if not registers:
             raise self.error(f"{what} of numbers only: compute it in Python, or put one in a register with ctx.const")
@@ -166,7 +165,7 @@ class Issuer:
         return results[0] if len(results) == 1 else (tuple(results) or None)
 
     def _append(self, instruction: Instruction, reads: Sequence[str], results: Sequence[object]) -> None:
-        """Hold the finished instruction to the table and the target, and add it."""
+        """Check the finished instruction against the table and the target, and add it."""
         try:
             resolved = resolve(instruction)
         except PtxError as problem:
@@ -203,7 +202,7 @@ class Issuer:
     def _fitting(
         self, opcode: str, candidates: Sequence[Candidate], inputs: Sequence[object]
     ) -> tuple[tuple[OperandRule, ...], tuple[str, ...]]:
-        """The first form whose operands have the shapes of these inputs."""
+        """The first form whose operand kinds match these inputs."""
         for form, mods, modifiers in candidates:
             rules = match_rules(filled(form, mods), tuple(inputs))
             if rules is not None:
@@ -252,7 +251,7 @@ class Issuer:
         return Name(register.name)
 
     def const(self, value: Number, type: str) -> Register:
-        """A number in a new register."""
+        """A constant in a new register."""
         if scalar(type).bits < 16 and type != "pred":
             raise self.error(f"there are no constants of .{type}: make one of .u16, and store it as .{type}")
         made = self.reg(type)
@@ -262,7 +261,7 @@ class Issuer:
     def move(
         self, out: Register, source: Operand, reads: tuple[str, ...], type: str = "", pred: Condition | None = None
     ) -> None:
-        """`mov` into `out`, as the type its register is declared with."""
+        """`mov` into `out`, with the type of its register's declaration."""
         instruction = Instruction("mov", (type or declared(out.type),), (Name(out.name), source), self._guard(pred))
         self._append(instruction, reads, [out])
 
@@ -287,7 +286,7 @@ class Issuer:
     # Results
 
     def _results(self, name: str, rules: Sequence[OperandRule], out: object, keep: str, pair: bool) -> list[Registers]:
-        """Registers to set, one entry per result: a register, or a tuple for a vector or pair."""
+        """The registers to set, one entry per result: a register, or a tuple for a vector or pair."""
         if not rules:
             if out is not None:
                 raise self.error(f"{name} sets no register, and out= names one")
@@ -325,14 +324,14 @@ class Issuer:
 
 
 def _several(out: object) -> list[object]:
-    """What `out` names, where several registers are set."""
+    """The registers in `out`, if there are several results."""
     if not isinstance(out, Iterable):
         raise PtxBuildError(f"out= is {out!r}, and several registers are wanted")
     return list(out)
 
 
 def _operand(rule: OperandRule, result: Registers) -> Operand:
-    """A result as the operand that sets it."""
+    """The operand for a result."""
     if isinstance(result, Register):
         return Name(result.name)
     if rule.shape == "pair":

@@ -1,4 +1,4 @@
-"""Where a kernel can run: the least `.version` and `.target` that have all its instructions, or those it was given."""
+"""The least `.version` and `.target` that have all of a kernel's instructions, or a check of the given ones."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from kernbench.result.finding import Place
 
 __kernbench_internal__ = True
 
-# targets from the oldest on that ptxas 13 still has, with the first version that names them
+# targets that ptxas 13 still supports, oldest first, with the first version that names them
 _NAMES = [f"sm_{n}" for n in (75, 80, 86, 87, 89)]
 _NAMES += [f"sm_{n}{kind}" for n in (90, 100, 103, 110, 120, 121) for kind in ("", "a")]
 TARGETS = {name: EVERY_TARGET[name] for name in _NAMES}
@@ -20,7 +20,7 @@ TARGETS = {name: EVERY_TARGET[name] for name in _NAMES}
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one instruction or special register needs, and who asked for it first."""
+    """What one instruction or special register requires, and the Python line of its first use."""
 
     name: str
     form: Form | None
@@ -29,21 +29,21 @@ class Demand:
     where: Place
 
     def met_by(self, target: str) -> bool:
-        """Does the target have it?"""
+        """Whether the target has it."""
         if self.form is not None:
             return has_target(self.form, self.sm, target)
         return int(target.removeprefix("sm_").rstrip("af")) >= self.sm
 
     @property
     def text(self) -> str:
-        """The targets that have it, in words."""
+        """The targets that have it, as text."""
         first = next((target for target in TARGETS if self.met_by(target)), f"sm_{self.sm}")
         family = self.form.family if self.form is not None else ""
         return first if family not in ("", "a") else f"{first} or later"
 
 
 class Needs:
-    """Collects demands, and refuses the first that cannot be met."""
+    """Collects demands; raises an error for the first that cannot be met."""
 
     def __init__(self, target: str | None = None, version: tuple[int, int] | None = None):
         if target is not None and target not in TARGETS:
@@ -54,22 +54,22 @@ class Needs:
         self.demands: dict[tuple[Form | None, int, tuple[int, int], str], Demand] = {}
 
     def instruction(self, resolved: Resolved, name: str, where: Place) -> None:
-        """An instruction of the kernel."""
+        """Add the demands of an instruction."""
         first = since(resolved)
         key = resolved.form, first.sm, first.version, ""
         if key not in self.demands:
             self.add(Demand(name, resolved.form, first.sm, first.version, where))
 
     def special(self, register: SpecialRegister, where: Place) -> None:
-        """A special register that the kernel reads."""
+        """Add the demands of a special register."""
         self.add(Demand(register.name, None, register.sm, register.version, where))
 
     def feature(self, name: str, sm: int, version: tuple[int, int], where: Place) -> None:
-        """Anything else that not all targets have."""
+        """Add the demands of anything else that not all targets have."""
         self.add(Demand(name, None, sm, version, where))
 
     def add(self, demand: Demand) -> None:
-        """Keep a demand; raises where no target is left, or the given version is too old."""
+        """Add a demand; raises an error if no target is left, or the given version is too old."""
         key = demand.form, demand.sm, demand.version, "" if demand.form else demand.name
         if key in self.demands:
             return
@@ -92,7 +92,7 @@ class Needs:
         return f"{demand.name} needs {demand.text}, but {other.name} ({other.where}) needs {other.text}"
 
     def merge(self, other: "Needs") -> None:
-        """What a function needs, its caller needs."""
+        """Add the demands of a function to those of its caller."""
         for demand in other.demands.values():
             self.add(demand)
 

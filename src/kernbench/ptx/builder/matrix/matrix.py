@@ -21,14 +21,14 @@ class Matrix(Issuer):
     """mma, wmma, ldmatrix, stmatrix, movmatrix."""
 
     def ldmatrix(self, where: Where, num: int = 4, *, trans: bool = False, **how: Unpack[Fragments]) -> Fragment:
-        """`num` 8 x 8 matrices of 16-bit elements from shared memory; each lane gives the address of one row."""
+        """Load `num` 8 x 8 matrices of 16-bit elements from shared memory; each lane gives the address of one row."""
         slots = {"shape": "m8n8", "num": f"x{num}", "trans": trans, "type": "b16"}
         return self._fragment(self._matrix("ldmatrix", slots, where, (), how))
 
     def stmatrix(
         self, where: Where, values: Sequence[Register], *, trans: bool = False, **how: Unpack[Fragments]
     ) -> None:
-        """8 x 8 matrices of 16-bit elements to shared memory, one for each register of `values`."""
+        """Store 8 x 8 matrices of 16-bit elements to shared memory, one for each register of `values`."""
         slots = {"shape": "m8n8", "num": f"x{len(_tuple(values))}", "trans": trans, "type": "b16"}
         for value in _tuple(values):
             self.needs_register("stmatrix", value)
@@ -90,7 +90,7 @@ class Matrix(Issuer):
         layout: str = "row",
         **how: Unpack[Computing],
     ) -> Fragment:
-        """Fragment "a", "b" or "c" from memory, rows (or columns) `stride` elements apart."""
+        """Load fragment "a", "b" or "c" from memory, with rows (or columns) `stride` elements apart."""
         slots = {"load": True, "matrix": matrix, "layout": layout, "shape": shape, "type": type}
         return self._fragment(self._matrix("wmma", slots, where, () if stride is None else (stride,), how))
 
@@ -105,7 +105,7 @@ class Matrix(Issuer):
         layout: str = "row",
         **how: Unpack[Computing],
     ) -> None:
-        """Fragment D to memory, rows (or columns) `stride` elements apart."""
+        """Store fragment D to memory, with rows (or columns) `stride` elements apart."""
         slots = {"store": True, "matrix": "d", "layout": layout, "shape": shape, "type": type}
         self._matrix("wmma", slots, where, (_tuple(values), *(() if stride is None else (stride,))), how)
 

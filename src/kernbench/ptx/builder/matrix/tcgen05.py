@@ -1,4 +1,4 @@
-"""Tensor memory and the tensor core of sm_100a: allocation, products, loads and stores, what orders them."""
+"""Tensor memory and the tensor core of sm_100a: allocation, products, loads, stores, and their ordering."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,13 +32,13 @@ _KINDS: dict[str, tuple[int, dict[str, int]]] = {
 }
 _RESULTS = {"f16": 0, "f32": 1, "s32": 2}
 _SCALES = {"ue4m3": 0, "ue8m0": 1}
-# what of a product its instruction descriptor says
+# copies by shape, with the multicasts that they allow
 _COPIES = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx4",)}
 
 
 @dataclass(frozen=True, eq=False)
 class TensorMemory:
-    """`columns` columns of tensor memory from an address on; `at` moves it."""
+    """`columns` columns of tensor memory from an address on; `at` gives a part of it."""
 
     base: Register
     columns: int
@@ -49,16 +49,16 @@ class TensorMemory:
 
     @property
     def location(self) -> Location:
-        """The address as an instruction takes it."""
+        """The address as an instruction's operand."""
         return Location(self.base, self.offset)
 
     @property
     def address(self) -> Register:
-        """The address in a register of its own."""
+        """The address in a new register."""
         return self.base + self.offset if self.offset else self.base
 
     def at(self, lane: Value = 0, column: Value = 0, columns: int | None = None) -> "TensorMemory":
-        """The part from a lane and column on, both from here; `columns` are how many of them it has."""
+        """The part from a lane and column on, relative to this one; `columns` is its number of columns."""
         moved = self._down(lane)._along(column)
         if columns is None:
             return moved
@@ -88,7 +88,7 @@ class Tcgen05(Wgmma):
     # Tensor memory
 
     def tcgen05_alloc(self, slot: Where, columns: Value, *, group: int = 1, pred: Condition | None = None) -> None:
-        """Reserve columns of tensor memory; their address goes to `slot` in shared memory. One whole warp does it."""
+        """Allocate columns of tensor memory, by one whole warp; their address is written to `slot` in shared memory."""
         if is_number(columns) and (columns not in (32, 64, 128, 256, 512)):
             raise self.error(f"tcgen05.alloc of {columns!r} columns: 32, 64, 128, 256 or 512 are possible")
         location = self.shared_location("tcgen05.alloc", slot, 4, 4)
@@ -96,19 +96,19 @@ class Tcgen05(Wgmma):
         self.issue("tcgen05", slots, (location, columns), pred=pred)
 
     def tensor_memory(self, slot: Where, columns: int) -> TensorMemory:
-        """What `tcgen05_alloc` reserved: its address, read from `slot` after a barrier."""
+        """The memory allocated by `tcgen05_alloc`: its address is read from `slot`, after a barrier."""
         if not isinstance(columns, int) or not 0 < columns <= COLUMNS:
             raise self.error(f"tensor memory of {columns!r} columns: there are {COLUMNS}")
         return TensorMemory(self.load(slot, type="u32"), columns)
 
     def tcgen05_dealloc(self, memory: TensorMemory, columns: Value | None = None, *, group: int = 1) -> None:
-        """Give columns back; one whole warp does it, before the block ends."""
+        """Free columns, before the block ends. For one whole warp."""
         self._tensor("tcgen05.dealloc", memory)
         slots = {"op": "dealloc", "group": self._group(group), **_SYNC, "type": "b32"}
         self.issue("tcgen05", slots, (memory.address, memory.columns if columns is None else columns))
 
     def tcgen05_relinquish(self, *, group: int = 1) -> None:
-        """Promise that this block reserves no more tensor memory."""
+        """Declare that this block allocates no more tensor memory."""
         self.issue("tcgen05", {"op": "relinquish_alloc_permit", "group": self._group(group), **_SYNC}, ())
 
     # Registers to and from tensor memory
@@ -126,8 +126,8 @@ class Tcgen05(Wgmma):
     ) -> tuple[Register, ...]:
         """Start a load of `num` repeats of `shape`; the registers have their values after `tcgen05_wait_ld`.
 
-        `pack` puts the 16-bit elements of two columns in one register; `split` is how far the upper half of
-        16x32bx2 lies from the lower one: columns, and lanes above bit 16.
+        `pack` puts the 16-bit elements of two columns into one register; `split` is the distance of the upper half of
+        16x32bx2 from the lower one: columns, and lanes above bit 16.
         """
         self._access("tcgen05.ld", source, shape, num, pack, split)
         slots = {"op": "ld", **_SYNC, "shape": shape, "num": f"x{num}", "type": "b32"}
@@ -145,7 +145,7 @@ class Tcgen05(Wgmma):
         unpack: bool = False,
         split: int | None = None,
     ) -> None:
-        """Start a store of registers; it is done after `tcgen05_wait_st`."""
+        """Start a store of registers; it is complete after `tcgen05_wait_st`."""
         per = self._known(shape)[0]
         num, rest = divmod(len(values), per)
         if rest or num not in (1, 2, 4, 8, 16, 32, 64, 128):
@@ -166,11 +166,11 @@ class Tcgen05(Wgmma):
         self.issue("tcgen05", {"op": "wait::st", **_SYNC}, ())
 
     def tcgen05_fence_before(self) -> None:
-        """Order earlier tensor work before the barrier that follows (fence::before_thread_sync)."""
+        """Order earlier tensor operations before a following barrier (fence::before_thread_sync)."""
         self.issue("tcgen05", {"op": "fence::before_thread_sync"}, ())
 
     def tcgen05_fence_after(self) -> None:
-        """Order later tensor work after the barrier before it (fence::after_thread_sync)."""
+        """Order later tensor operations after a preceding barrier (fence::after_thread_sync)."""
         self.issue("tcgen05", {"op": "fence::after_thread_sync"}, ())
 
     # Products
@@ -182,7 +182,7 @@ class Tcgen05(Wgmma):
         self._group(group)
         if ws and group == 2:
             raise self.error("tcgen05.mma.ws works in one block: leave group out")
-        # the table of what an mma can do comes with the emulator, which a kernel that has none need not load
+        # imported here, as kernels without tcgen05 do not need the emulator's tables
         from kernbench.ptx.numerics.matrix.instruction import instruction_descriptor
 
         problem = instruction_descriptor(bits, f"kind::{kind}", str(group), ws).problem
@@ -214,9 +214,9 @@ class Tcgen05(Wgmma):
     ) -> None:
         """Start D = A B + D (or A B): `shape` "m128n64k16", `types` those of D, A and B: "f32.bf16.bf16".
 
-        A is a descriptor or tensor memory, B a descriptor. One thread begins it; `tcgen05_commit` lets a barrier know
-        when it is done. `ws` is the weight-stationary form; `scales` are the scale factors of the mx kinds, which
-        `scale_type` and `scale_ids` describe. `negate_a`, `negate_b` and `saturate` are flags.
+        A is a descriptor or tensor memory, B a descriptor. One thread issues it; `tcgen05_commit` makes a barrier
+        receive an arrival when it is done. `ws` is the weight-stationary form; `scales` are the scale factors of the mx
+        kinds, described by `scale_type` and `scale_ids`. `negate_a`, `negate_b` and `saturate` are flags.
         """
         kind = kind or _kind_of(self, _named(self, types))
         described, modifiers = _divided(how)
@@ -244,9 +244,7 @@ class Tcgen05(Wgmma):
         ws: bool,
         trans: tuple[bool | None, bool | None],
     ) -> tuple[Location | Register, Register, tuple[bool, bool]]:
-        """A and B as the instruction takes them, and whether they are MN-major; all three checked to lie where they
-        must.
-        """
+        """A and B as operands, and whether they are MN-major, after checks of where all three matrices are."""
         m, n, k = _extents(self, shape)
         _, left, right = _named(self, types)
         self._group(group)
@@ -276,16 +274,16 @@ class Tcgen05(Wgmma):
         self.issue("tcgen05", slots, (to.location, register), pred=pred)
 
     def tcgen05_shift(self, memory: TensorMemory, *, group: int = 1, pred: Condition | None = None) -> None:
-        """Start a shift of rows one lane down."""
+        """Start a shift of rows down by one lane."""
         self._tensor("tcgen05.shift", memory)
         self.issue("tcgen05", {"op": "shift", "group": self._group(group), "down": True}, (memory.location,), pred=pred)
 
     def tcgen05_commit(
         self, barrier: Where, *, multicast: Value | None = None, group: int = 1, pred: Condition | None = None
     ) -> None:
-        """Let a barrier have an arrival when this thread's products, copies and shifts so far are done.
+        """Make a barrier receive an arrival when this thread's products, copies and shifts so far are done.
 
-        With `multicast`, a 16-bit mask, the barriers at the same offset in those blocks of the cluster.
+        With `multicast`, a 16-bit mask, also the barriers at the same offset in those blocks of the cluster.
         """
         location = self.shared_location("tcgen05.commit", barrier, 8, 8)
         slots = {"op": "commit", "group": self._group(group), "completion": "mbarrier::arrive::one", "type": "b64"}
@@ -314,7 +312,7 @@ class Tcgen05(Wgmma):
             )
 
     def _columns(self, which: str, memory: TensorMemory, columns: int) -> None:
-        """Hold an operand of a product to the columns it has."""
+        """Check that an operand of a product has enough columns."""
         self._tensor(f"tcgen05.mma: {which}", memory)
         if columns > memory.columns:
             raise self.error(f"tcgen05.mma: {which} has {columns} columns, and it lies in {memory!r}")
@@ -325,7 +323,7 @@ class Tcgen05(Wgmma):
         return _ACCESSES[shape]
 
     def _access(self, what: str, memory: TensorMemory, shape: str, num: int, packed: bool, split: int | None) -> None:
-        """Hold a load or store to the columns it may touch."""
+        """Check that a load or store stays within the columns."""
         self._tensor(what, memory)
         _, columns = self._known(shape)
         if (shape == "16x32bx2") != (split is not None):
@@ -336,7 +334,7 @@ class Tcgen05(Wgmma):
 
 
 def _divided(how: Tcgen05Product) -> tuple[Describing, Mapping[str, object]]:
-    """What goes to the instruction descriptor, and the modifiers."""
+    """The options for the instruction descriptor, and those that are modifiers."""
     described: Describing = {}
     if "negate_a" in how:
         described["negate_a"] = how.pop("negate_a")
@@ -352,7 +350,7 @@ def _divided(how: Tcgen05Product) -> tuple[Describing, Mapping[str, object]]:
 
 
 def _result_columns(m: int, n: int, group: int, ws: bool) -> int:
-    """Columns of D in one block: the rows of a narrow D lie side by side, where the layout has them so."""
+    """Columns of D in one block; in some layouts the rows of a narrow D are side by side."""
     rows = m // group
     return n if rows == 128 or (rows == 64 and group == 1 and not ws) else n * rows // 128
 
@@ -396,7 +394,7 @@ def _instruction_bits(
     scale_type: str = "ue8m0",
     scale_ids: tuple[int, int] = (0, 0),
 ) -> tuple[str, int]:
-    """Kind and the bits of an instruction descriptor."""
+    """Kind and bits of an instruction descriptor."""
     m, n, k = _extents(context, shape)
     named = _named(context, types)
     kind = kind or _kind_of(context, named)

@@ -1,8 +1,8 @@
-"""Matrices in shared memory as tensor cores read them, and the descriptors that say so.
+"""Matrices in shared memory in the layouts of tensor cores, and their descriptors.
 
-A tile has rows (M of A, N of B) and a depth (K). It lies in panels: lines of `width` bytes one after the other, as a
-tensor copy with a box of (`width` bytes, all lines) lays it down. K-major tiles have the depth along a line and a line
-for each row, MN-major ones the rows along a line and a line for each k.
+A tile has rows (M of A, N of B) and a depth (K). It consists of panels: contiguous lines of `width` bytes, as a tensor
+copy with a box of (`width` bytes, all lines) writes them. K-major tiles have the depth along a line and a line for each
+row, MN-major ones the rows along a line and a line for each k.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from kernbench.ptx.builder.values.values import Register
 __kernbench_internal__ = True
 
 PIECE = 16
-# swizzle -> bytes of a line, lines after which the pattern repeats, code for wgmma, code for tcgen05
+# swizzle -> bytes per line, lines per period of the pattern, code for wgmma, code for tcgen05
 _SWIZZLES: dict[str, tuple[int, int, int | None, int]] = {
     "none": (16, 8, 0, 0),
     "32B": (32, 8, 3, 6),
@@ -33,7 +33,7 @@ UNITS = ("wgmma", "tcgen05")
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """`rows` by `depth` elements of `type` from `pointer` on, `stages` times one after the other."""
+    """`rows` by `depth` elements of `type` from `pointer` on, in `stages` contiguous copies."""
 
     pointer: Pointer
     type: str
@@ -72,12 +72,12 @@ class Tile:
 
     @property
     def lines(self) -> int:
-        """Lines of a panel."""
+        """Number of lines in a panel."""
         return self.rows if self.major == "K" else self.depth
 
     @property
     def panels(self) -> int:
-        """How many panels a stage has."""
+        """Number of panels in a stage."""
         return (self.depth if self.major == "K" else self.rows) * self.element_bytes // self.width
 
     @property
@@ -87,17 +87,17 @@ class Tile:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one stage: what its tensor copies bring in all."""
+        """Bytes of one stage: the total of its tensor copies."""
         return self.panels * self.panel_bytes
 
     @property
     def box(self) -> tuple[int, int]:
-        """The box of a tensor map that fills one panel: elements of a line, lines."""
+        """The box of a tensor map that fills one panel: elements per line, lines."""
         return self.width // self.element_bytes, self.lines
 
     @property
     def alignment(self) -> int:
-        """Bytes its address is a multiple of: what the swizzle's pattern and tensor copies want."""
+        """The required alignment, for the swizzle's pattern and for tensor copies."""
         return max(128, self.width * 8 if self.swizzle != "none" else 128)
 
     def stage(self, index: Value) -> "Tile":
@@ -114,18 +114,18 @@ class Tile:
         return index
 
     def panel(self, index: int) -> Pointer:
-        """Where one of its panels begins."""
+        """The start of one of its panels."""
         if not 0 <= index < self.panels:
             raise PtxBuildError(f"panel {index} of a tile with {self.panels}")
         return self.pointer.shifted(index * self.panel_bytes)
 
     def offset(self, row: int, k: int) -> int:
-        """Bytes from its beginning to where the descriptor of the part from (row, k) on begins."""
+        """Offset in bytes at which the descriptor of the part from (row, k) begins."""
         if not (0 <= row < self.rows and 0 <= k < self.depth):
             raise PtxBuildError(f"({row}, {k}) lies outside a tile of {self.rows} rows and depth {self.depth}")
         along, line = (k, row) if self.major == "K" else (row, k)
         nbytes = along * self.element_bytes
-        # along K a start may lie inside the pattern, in steps of an instruction's depth
+        # along K a start may be inside the pattern, at multiples of an instruction's depth
         step = min(self.width, 32) if self.major == "K" else self.width
         if line % 8 or nbytes % step:
             raise PtxBuildError(
@@ -148,7 +148,7 @@ class Tile:
         """Leading and stride byte offsets."""
         if self.major == "K":
             return (self.panel_bytes if self.swizzle == "none" else PIECE), 8 * width
-        # unswizzled, the two offsets swap places
+        # without swizzle, the two offsets are exchanged
         return (8 * width, self.panel_bytes) if self.swizzle == "none" else (self.panel_bytes, period * width)
 
 
@@ -192,14 +192,14 @@ class Tiles(Locations):
         at: Pointer | None = None,
         name: str = "tile",
     ) -> Tile:
-        """Shared memory for `stages` matrices of rows (M or N) by depth (K), or, with `at`, memory that is there.
+        """Shared memory for `stages` matrices of rows (M or N) by depth (K), or, with `at`, existing memory.
 
-        `swizzle` "none", "32B", "64B", "128B" (or "128B.atom32B", tcgen05 only) as the tensor map has it; `major` "K"
-        or "MN" is what lies along a line.
+        `swizzle` is "none", "32B", "64B", "128B" (or "128B.atom32B", tcgen05 only) as in the tensor map; `major` is "K"
+        or "MN", the dimension along a line.
         """
         if not isinstance(stages, int) or stages < 1:
             raise self.error(f"stages={stages!r}: a tile has one or more")
-        # held to the rules before memory is taken for it
+        # check the layout before memory is allocated for it
         plan = Tile(at or Pointer(self.sink("u32"), type, "shared"), type, rows, depth, swizzle, major, stages)
         size = plan.nbytes * stages
         if at is None:

@@ -26,14 +26,14 @@ Factor = MatrixDescriptor | Register
 
 _SYNC = {"sync": True, "aligned": True}
 _ROWS = 64
-# types of A that take scales, and those that also take transposes
+# types of A that allow scales, and those that also allow transposition
 _SCALED = frozenset(("f16", "bf16", "tf32", "e4m3", "e5m2"))
 _TRANSPOSED = frozenset(("f16", "bf16"))
 
 
 @dataclass(frozen=True, eq=False)
 class AccumulatorPlace:
-    """Where the elements of a thread's accumulator lie in D: those of element i are `row(i)` and `column(i)`.
+    """The positions of a thread's accumulator elements in D: element i is at `row(i)` and `column(i)`.
 
     Elements are numbered in register order, two for each register of f16; `first_row` and `first_column` are those of
     element 0.
@@ -59,7 +59,7 @@ class AccumulatorPlace:
 
 
 class Wgmma(Tiles):
-    """wgmma.mma_async and what orders it. All threads of the warpgroup take part."""
+    """wgmma.mma_async and its synchronisation; all threads of the warpgroup execute these."""
 
     def wgmma_accumulator(self, n: int, type: str = "f32") -> tuple[Register, ...]:
         """Registers of D for n columns, set to zero: n/2 of f32 or s32, n/4 pairs of f16."""
@@ -71,7 +71,7 @@ class Wgmma(Tiles):
         return tuple(self.const(0, held) for _ in range(count))
 
     def wgmma_place(self, thread: Register | None = None) -> AccumulatorPlace:
-        """Where this thread's accumulator elements lie; `thread` is its number in the warpgroup, else %tid.x."""
+        """The positions of this thread's accumulator elements; `thread` is its number in the warpgroup, else %tid.x."""
         context: Any = self
         number = context.tid_x if thread is None else thread
         lane = number & 31
@@ -82,11 +82,11 @@ class Wgmma(Tiles):
         self.issue("wgmma", {"op": "fence", **_SYNC}, ())
 
     def wgmma_commit(self) -> None:
-        """Make a group of the products begun since the last one."""
+        """Put the products started since the last commit into a group."""
         self.issue("wgmma", {"op": "commit_group", **_SYNC}, ())
 
     def wgmma_wait(self, groups: int = 0) -> None:
-        """Wait until at most `groups` groups are under way; then the accumulators of the others may be read."""
+        """Wait until at most `groups` groups are in flight; then the accumulators of the others may be read."""
         self.issue("wgmma", {"op": "wait_group", **_SYNC}, (groups,))
 
     def wgmma(
@@ -107,8 +107,8 @@ class Wgmma(Tiles):
     ) -> None:
         """Start D = A B + D (or A B): `types` are those of D, A and B, "f32.bf16.bf16".
 
-        A is a descriptor or four registers, B a descriptor. Descriptors of tiles know whether they are MN-major; for
-        64-bit registers `trans_a` and `trans_b` say so. `sparse` are the metadata and the selector of a sparse A.
+        A is a descriptor or four registers, B a descriptor. Descriptors of tiles include whether they are MN-major; for
+        64-bit registers `trans_a` and `trans_b` do. `sparse` are the metadata and the selector of a sparse A.
         """
         named = str(types).split(".")
         if len(named) != 3:
@@ -139,7 +139,7 @@ class Wgmma(Tiles):
     def _operand(
         self, which: str, value: object, rows: int, k: int, type: str, trans: bool | None, unit: str = "wgmma"
     ) -> tuple[Register, bool]:
-        """The register of a descriptor, and whether it is MN-major; held to its tile where that is known."""
+        """The register of a descriptor, and whether it is MN-major; checked against its tile, if that is known."""
         if isinstance(value, Register):
             return value, bool(trans)
         if not isinstance(value, MatrixDescriptor) or value.unit != unit:
@@ -165,7 +165,7 @@ class Wgmma(Tiles):
         return (*scales, *(map(int, transposes) if type in _TRANSPOSED else ()))
 
     def enabled(self, accumulate: bool | Condition) -> Register | Condition:
-        """A predicate from a Python truth value, or the one that is given."""
+        """A predicate for a Python truth value, or the given one."""
         if isinstance(accumulate, (bool, int)):
             return self.const(int(bool(accumulate)), "pred")
         return accumulate

@@ -1,1 +1,1 @@
-"""What a program computes with: registers, predicates, numbers, pointers."""
+"""Values of builder programs: registers, predicates, numbers, pointers."""

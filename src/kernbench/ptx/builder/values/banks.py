@@ -1,7 +1,6 @@
-"""Which PTX register holds a value of which type, and which type a memory access of it has.
+"""The PTX type of a register for values of a type, and the type in its loads and stores.
 
-A register's own type is what the builder checks; PTX needs to know only its width and whether it is a float, as
-compilers declare them.
+The builder checks a register's own type; PTX only needs its width and whether it is a float, as compilers declare them.
 """
 
 from kernbench.common.errors import unknown
@@ -10,7 +9,7 @@ from kernbench.ptx.text.types import TYPES, ScalarType
 
 __kernbench_internal__ = True
 
-# declared type -> prefix of its registers, in the order of their declaration
+# declared type -> prefix of register names, in order of declaration
 PREFIXES = {
     "pred": "%p",
     "b8": "%rb",
@@ -21,20 +20,20 @@ PREFIXES = {
     "f32": "%f",
     "f64": "%fd",
 }
-# types of memory that PTX's loads and stores name; all others go as bits
+# types that PTX's loads and stores can name; others are accessed as bits
 _LOADED = frozenset(("f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64))))
 
 
 def scalar(name: str) -> ScalarType:
-    """The type of this name; raises where there is none."""
+    """The type of this name; raises an error if there is none."""
     if not isinstance(name, str) or name not in TYPES:
         raise PtxBuildError(unknown("type", name, TYPES))
     return TYPES[name]
 
 
 def declared(name: str) -> str:
-    """The type a register that holds `name` is declared with: 8-bit values lie in 16-bit registers."""
-    # the one instruction that makes pairs of 4-bit floats wants a register of exactly their width
+    """The declared type of a register for `name`: 8-bit values are in 16-bit registers."""
+    # cvt to pairs of 4-bit floats needs a register of exactly their width
     scalar(name)
     return name if name in PREFIXES and name != "b8" else "b8" if name == "e2m1x2" else f"b{max(16, scalar(name).bits)}"
 
@@ -45,21 +44,21 @@ def bits_of(name: str) -> str:
 
 
 def memory_type(name: str) -> str:
-    """The type that a load or store of `name` names."""
+    """The type in a load or store of `name`."""
     scalar(name)
     return name if name in _LOADED else bits_of(name)
 
 
 def variable_type(name: str) -> str:
-    """The type a parameter or variable that holds `name` is declared with."""
+    """The declared type of a parameter or variable for `name`."""
     scalar(name)
     return name if name in _LOADED or name == "f16" else bits_of(name)
 
 
 def agrees(wanted: str, found: str, wider: bool = False) -> bool:
-    """May a register of type `found` stand where an instruction wants `wanted`?
+    """Whether a register of type `found` is accepted for `wanted`.
 
-    As PTX has it, but two floats or two packed types of one width are not the same: f16 is not bf16.
+    As in PTX, but two floats or two packed types of one width are not interchangeable: f16 is not bf16.
     """
     want, have = scalar(wanted), scalar(found)
     if wanted == found:

@@ -1,4 +1,4 @@
-"""What a builder refuses, and at which Python line."""
+"""Errors of the builder, with the Python line."""
 
 from kernbench.common.errors import KernbenchError
 from kernbench.result.finding import Place
@@ -8,7 +8,7 @@ __kernbench_internal__ = True
 
 
 class PtxBuildError(KernbenchError):
-    """A kernel that cannot be built; `where` is the line of the Python program that asks for it."""
+    """A kernel that cannot be built; `where` is the offending line of the Python program."""
 
     def __init__(self, message: str, where: Place | None = None):
         super().__init__(message)
@@ -24,4 +24,4 @@ class PtxBuildError(KernbenchError):
 
 
 class UnknownMethodError(PtxBuildError, AttributeError):
-    """A method that the context does not have; `hasattr` still answers no."""
+    """A method that the context does not have; an AttributeError, so that `hasattr` works."""

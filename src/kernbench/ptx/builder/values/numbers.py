@@ -1,4 +1,4 @@
-"""Python numbers as immediates of a type: a number that the type cannot hold is refused."""
+"""Python numbers as immediates of a type; numbers that the type cannot represent are refused."""
 
 import math
 import operator
@@ -18,7 +18,7 @@ _HALVES: dict[str, type[np.generic]] = {"f16": np.float16, "bf16": ml_dtypes.bfl
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Is this a Python or NumPy number?"""
+    """Whether this is a Python or NumPy number."""
     return isinstance(value, (int, float, np.integer, np.floating, np.bool_, ml_dtypes.bfloat16))
 
 
@@ -35,7 +35,7 @@ def immediate(value: object, type: str) -> Integer | Float:
 
 
 def needs_register(type: str) -> bool:
-    """Does PTX take numbers of this type only from a register?"""
+    """Whether PTX accepts numbers of this type only in a register."""
     return scalar(type).kind in "fx" and type not in ("f32", "f64", "tf32")
 
 
@@ -75,7 +75,7 @@ def _float(number: float, width: int, type: str) -> Float:
 
 
 def _packed(value: int | float, type: str) -> Integer:
-    """Bits of a half, or of the same half in both lanes."""
+    """Bits of a half, or of the same half in both positions."""
     row = scalar(type)
     lane = row.lane or type
     if lane not in _HALVES:

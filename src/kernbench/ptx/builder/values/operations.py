@@ -1,4 +1,4 @@
-"""What registers and pointers ask of the context they belong to; `Context` of the builder has it all, and more."""
+"""The methods of a context that registers and pointers use; `Context` has these and more."""
 
 from typing import TYPE_CHECKING, Protocol, Unpack
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Body(Protocol):
-    """The body that a context writes to, as messages name it."""
+    """The body that a context writes to, as needed for messages."""
 
     name: str
 
@@ -24,7 +24,7 @@ class Operations(Protocol):
         ...
 
     def error(self, message: str) -> PtxBuildError:
-        """An error at the Python line that is building."""
+        """An error at the current Python line."""
         ...
 
     def add(self, a: "Value", b: "Value", **how: "Unpack[Arithmetic]") -> "Register":
@@ -80,7 +80,7 @@ class Operations(Protocol):
         ...
 
     def bfe(self, a: "Value", start: "Value", length: "Value", **how: "Unpack[Logic]") -> "Register":
-        """A field of bits."""
+        """A bit field."""
         ...
 
     def setp(self, cmp: str, a: "Value", b: "Value", **how: "Unpack[Comparing]") -> "Predicate":
@@ -88,7 +88,7 @@ class Operations(Protocol):
         ...
 
     def selp(self, yes: "Value", no: "Value", p: "Predicate | Inverted", **how: "Unpack[Selecting]") -> "Register":
-        """`yes` where p holds, else `no`."""
+        """`yes` if p holds, else `no`."""
         ...
 
     def mov(

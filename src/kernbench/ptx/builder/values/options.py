@@ -1,6 +1,6 @@
-"""What methods of a context take by name: a register to set, a guard, and the modifiers of their instructions.
+"""Keyword options of a context's methods: a register to set, a guard, and the modifiers of their instructions.
 
-Modifiers are called as the ISA table calls their slots; the table decides which of them a form has.
+Modifiers have the names of their slots in the ISA table, which determines the ones that a form has.
 """
 
 from collections.abc import Sequence
@@ -14,29 +14,29 @@ __kernbench_internal__ = True
 Number = int | float
 Value = Register | int | float
 Condition = Predicate | Inverted
-# what names a location in memory
+# anything that denotes a location in memory
 Where = Pointer | Location | Register
-# one value, or as many as a vector has
+# one value, or a vector of them
 Values = Value | Sequence[Value]
 Targets = Register | Sequence[Register | None] | None
-# A register, a tuple of them where a vector or a pair was asked for, or None: only the call itself says which.
+# a register, a tuple of them for a vector or a pair, or None: only the call itself determines which
 Registers = Any
 
 
 class Guarded(TypedDict, total=False):
-    """Of an instruction that sets nothing: the threads that take part."""
+    """Options of instructions without results: a guard."""
 
     pred: Condition | None
 
 
 class Computing(Guarded, total=False):
-    """Of an instruction that sets registers: `out` are those to set instead of new ones."""
+    """Options of instructions with results: `out` are registers to set instead of new ones."""
 
     out: Targets
 
 
 class Modifiers(Guarded, total=False):
-    """Of arithmetic: how a result is rounded and clamped, what becomes of NaN and subnormals, and the carry."""
+    """Options of arithmetic: rounding, saturation, NaN, subnormals, and the carry."""
 
     type: str
     atype: str
@@ -54,25 +54,25 @@ class Modifiers(Guarded, total=False):
 
 
 class ProductModifiers(Modifiers, total=False):
-    """Of products of integers: `part` is "lo", "hi" or "wide"."""
+    """Options of integer products: `part` is "lo", "hi" or "wide"."""
 
     part: str
 
 
 class Arithmetic(Modifiers, total=False):
-    """Of arithmetic, with the register to set."""
+    """Options of arithmetic, with the register to set."""
 
     out: Targets
 
 
 class Products(Arithmetic, total=False):
-    """Of products of integers, with the register to set."""
+    """Options of integer products, with the register to set."""
 
     part: str
 
 
 class Logic(Computing, total=False):
-    """Of logic and bit fields."""
+    """Options of logic and bit fields."""
 
     type: str
     mode: str
@@ -80,27 +80,27 @@ class Logic(Computing, total=False):
 
 
 class Flushing(Computing, total=False):
-    """Of comparisons: whether subnormals count as zero."""
+    """Options of comparisons: whether subnormals count as zero."""
 
     ftz: bool
 
 
 class Comparing(Flushing, total=False):
-    """Of comparisons whose results are predicates: `pair` asks for the opposite one, too."""
+    """Options of comparisons whose results are predicates: `pair` requests the inverse, too."""
 
     type: str
     pair: bool
 
 
 class Selecting(Computing, total=False):
-    """Of choices between two values; `type` where both are numbers."""
+    """Options of a selection between two values; `type` if both are numbers."""
 
     type: str
     ftz: bool
 
 
 class Converting(Guarded, total=False):
-    """Of conversions."""
+    """Options of conversions."""
 
     out: Register | None
     rnd: str | None
@@ -111,7 +111,7 @@ class Converting(Guarded, total=False):
 
 
 class Accessing(TypedDict, total=False):
-    """Of loads and stores: order, scope, and what caches do."""
+    """Options of loads and stores: order, scope, and cache behaviour."""
 
     sem: str | None
     scope: str | None
@@ -125,7 +125,7 @@ class Accessing(TypedDict, total=False):
 
 
 class Copying(TypedDict, total=False):
-    """Of asynchronous copies of a few bytes."""
+    """Options of cp.async."""
 
     cop: str
     fetch: str
@@ -133,20 +133,20 @@ class Copying(TypedDict, total=False):
 
 
 class Ordering(TypedDict, total=False):
-    """Of atomics and barriers in memory."""
+    """Options of atomics and barriers in memory."""
 
     sem: str | None
     scope: str | None
 
 
 class Scoped(Ordering, total=False):
-    """Of atomics."""
+    """Options of atomics."""
 
     policy: Value | None
 
 
 class Atomic(Scoped, total=False):
-    """Of atomics by name; `type` where the location has none."""
+    """Options of atomics with a method each; `type` if the location has none."""
 
     index: Value | None
     type: str | None
@@ -155,32 +155,32 @@ class Atomic(Scoped, total=False):
 
 
 class Paired(Computing, total=False):
-    """Of instructions of a warp whose result may come with a predicate."""
+    """Options of warp operations whose result may include a predicate."""
 
     pair: bool
 
 
 class Shuffling(Paired, total=False):
-    """Of shuffles: lanes are exchanged in groups of `width`."""
+    """Options of shuffles: lanes are exchanged in groups of `width`."""
 
     width: int
 
 
 class Reducing(Computing, total=False):
-    """Of reductions over a warp."""
+    """Options of reductions over a warp."""
 
     abs: bool
     NaN: bool
 
 
 class Arriving(Ordering, total=False):
-    """Of arrivals: `no_complete` promises that the phase does not end with it."""
+    """Options of arrivals: `no_complete` asserts that the phase does not complete with it."""
 
     no_complete: bool
 
 
 class Fragments(Computing, total=False):
-    """Of matrices that one warp loads or stores."""
+    """Options of matrix loads and stores of one warp."""
 
     type: str
     shape: str
@@ -188,7 +188,7 @@ class Fragments(Computing, total=False):
 
 
 class Multiplying(Computing, total=False):
-    """Of matrix products."""
+    """Options of matrix products."""
 
     satfinite: bool
     rnd: str
@@ -202,13 +202,13 @@ class Multiplying(Computing, total=False):
 
 
 class Warpgroup(Guarded, total=False):
-    """Of products of a warpgroup."""
+    """Options of products of a warpgroup."""
 
     satfinite: bool
 
 
 class Tensor(TypedDict, total=False):
-    """Of tensor copies."""
+    """Options of tensor copies."""
 
     mode: str
     group: str
@@ -216,7 +216,7 @@ class Tensor(TypedDict, total=False):
 
 
 class Describing(TypedDict, total=False):
-    """What the instruction descriptor of a tcgen05 product says beside shape and types."""
+    """Options in the instruction descriptor of a tcgen05 product, beside shape and types."""
 
     kind: str | None
     group: int
@@ -231,7 +231,7 @@ class Describing(TypedDict, total=False):
 
 
 class Tcgen05Product(TypedDict, total=False):
-    """Of tcgen05 products: parts of the descriptor, and modifiers."""
+    """Options of tcgen05 products: parts of the descriptor, and modifiers."""
 
     negate_a: bool
     negate_b: bool
@@ -245,7 +245,7 @@ class Tcgen05Product(TypedDict, total=False):
 
 
 class Tcgen05Copy(TypedDict, total=False):
-    """Of copies to tensor memory."""
+    """Options of copies to tensor memory."""
 
     multicast: str | None
     format: str

@@ -1,4 +1,4 @@
-"""Addresses: pointers to elements of a type in a state space, and locations inside of them."""
+"""Addresses: pointers to elements of a type in a state space, and locations within them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -16,9 +16,9 @@ __kernbench_internal__ = True
 
 @dataclass(frozen=True, eq=False)
 class Location:
-    """`[base + offset]` in bytes, and what else stands between the brackets (coordinates of a tensor copy).
+    """`[base + offset]` in bytes, and further operands in the brackets (coordinates of a tensor copy).
 
-    `type` and `space` say what lies there, `name` in which variable, where that is known.
+    `type` and `space` are those of the memory, `name` is its variable, as far as they are known.
     """
 
     base: Register | str
@@ -72,7 +72,7 @@ class Pointer:
         return self._at(self.base.context.element_address(self.base, index, self.element_bytes))
 
     def shifted(self, nbytes: int) -> "Pointer":
-        """The pointer moved by a constant number of bytes."""
+        """The pointer plus a constant number of bytes."""
         offset = self.offset + nbytes
         if not -(1 << 31) <= offset < 1 << 31:
             raise PtxBuildError(
@@ -81,7 +81,7 @@ class Pointer:
         return Pointer(self.base, self.type, self.space, offset, self.name)
 
     def retyped(self, type: str) -> "Pointer":
-        """The same address, seen as elements of another type."""
+        """The same address as a pointer to another element type."""
         scalar(type)
         return Pointer(self.base, type, self.space, self.offset, self.name)
 
@@ -90,11 +90,11 @@ class Pointer:
 
     @property
     def address(self) -> Register:
-        """The address in a register of its own, for arithmetic."""
+        """The address in a new register, for arithmetic."""
         return self.base + self.offset if self.offset else self.base.copy()
 
     def advance(self, count: "Value") -> None:
-        """Move this pointer itself by `count` elements: its register changes."""
+        """Advance this pointer itself by `count` elements, by changing its register."""
         context = self.base.context
         if isinstance(count, Register):
             context.element_address(self.base, count, self.element_bytes, out=self.base)
@@ -105,7 +105,7 @@ class Pointer:
 
 
 def location_of(value: object) -> Location | None:
-    """A location from anything that names one, or None."""
+    """A location from anything that denotes one, or None."""
     if isinstance(value, Location):
         return value
     if isinstance(value, Pointer):

@@ -1,4 +1,4 @@
-"""What a builder program computes with: typed registers, predicates, labels.
+"""Values of builder programs: typed registers, predicates, labels.
 
 A register is a variable of the kernel: `a + b` makes a new one, `a += b` changes `a` itself, wherever it is used.
 """
@@ -18,7 +18,7 @@ class Register:
     """A register of one kernel with its type; made by the methods of a context."""
 
     __slots__ = ("context", "name", "type")
-    # NumPy leaves arithmetic with a register to the register
+    # makes NumPy scalars defer operators to the register
     __array_ufunc__ = None
 
     def __init__(self, context: Operations, name: str, type: str):
@@ -30,7 +30,7 @@ class Register:
         return f"<{self.type} {self.name}>"
 
     def __str__(self) -> str:
-        """Its name, as texts of `ctx.checkpoint` have it."""
+        """Its name, as used in expressions of `ctx.checkpoint`."""
         return self.name
 
     def __bool__(self) -> NoReturn:
@@ -43,7 +43,7 @@ class Register:
         raise self.context.error(f"{self.name} is one register, not several: ctx.unpack takes one apart")
 
     if not TYPE_CHECKING:
-        # for people only: to a type checker a register is no number
+        # raises an error; to a type checker a register is no number
         def __index__(self):
             raise self.context.error(
                 f"{self.name} has no value while the kernel is built: for a loop write `with ctx.loop(...)`, for a "
@@ -60,7 +60,7 @@ class Register:
         return scalar(self.type).kind
 
     def to(self, type: str, **how: "Unpack[Converting]") -> "Register":
-        """This value as another type; `rnd`, `sat`, `ftz`, `relu`, `satfinite` where the conversion has them."""
+        """This value as another type; with `rnd`, `sat`, `ftz`, `relu`, `satfinite` if the conversion has them."""
         return self.context.cvt(self, type, **how)
 
     def bits(self, type: str) -> "Register":
@@ -72,7 +72,7 @@ class Register:
         return self.context.mov(self)
 
     def set(self, value: "Value", *, pred: "Condition | None" = None) -> None:
-        """Give this register a value, in the threads where `pred` holds."""
+        """Set this register, in the threads for which `pred` holds."""
         self.context.mov(value, out=self, pred=pred)
 
     def __add__(self, other: "Value") -> "Register":
@@ -209,9 +209,9 @@ class Register:
         return self
 
     def _is_power(self, other: "Value") -> TypeGuard[int]:
-        """Whether a shift or a mask does what a division by this would: ptxas divides by powers of two, too.
+        """Whether a division can be done by a shift or a mask: of an unsigned value by a power of two.
 
-        It takes 20 instructions for it. Only of numbers without a sign: others are divided towards zero.
+        Otherwise ptxas needs 20 instructions. Signed values are excluded, as they are divided towards zero.
         """
         if self.kind != "u" or not isinstance(other, int) or isinstance(other, bool):
             return False
@@ -224,22 +224,22 @@ class Register:
 
 
 class Predicate(Register):
-    """A register of one bit: what a comparison gives, and what branches and masks take."""
+    """A one-bit register: the result of a comparison, and the condition of branches and masks."""
 
     __slots__ = ()
 
     @property
     def inverted(self) -> "Inverted":
-        """The opposite, for a guard or mask, without an instruction."""
+        """The inverted predicate, for a guard or mask, without an instruction."""
         return Inverted(self)
 
     def select(self, yes: "Value", no: "Value") -> Register:
-        """`yes` where the predicate holds, else `no`."""
+        """`yes` if the predicate holds, else `no`."""
         return self.context.selp(yes, no, self)
 
 
 class Inverted:
-    """The opposite of a predicate, where PTX takes `!%p`."""
+    """An inverted predicate, for operands written `!%p`."""
 
     __slots__ = ("operand",)
 
@@ -256,7 +256,7 @@ class Inverted:
 
 
 class Label:
-    """A target of branches; `ctx.place(label)` says where it is."""
+    """A target of branches; `ctx.place(label)` defines its position."""
 
     __slots__ = ("name",)
 
