@@ -288,9 +288,7 @@ def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ign
 def check_blocks(  # type: ignore[no-untyped-def]
     firsts, rows, classes, tiles, extents, fifos, posts, cells, flags, clocks, memory, digest, found, loose, before
 ):
-    """Check some blocks, whose rows are numbered from their first; rows of posts also count the `before` earlier
-    rows.
-    """
+    """Check some blocks; rows are numbered from their first, rows of posts also count the `before` earlier ones."""
     known, done, wanted = clocks.known, clocks.done, len(digest.identity) > 0
     # the sum of the digest, and the next row whose clock is needed
     total, looked = np.uint64(0), 0
