@@ -8,7 +8,7 @@ import pytest
 from kernbench.result import KINDS
 
 SOURCE = Path(__file__).parent.parent / "src" / "kernbench"
-# rooms of a target -> words among the kinds that mean something else there, or that no check looks for
+# packages of a target -> words among the kinds that mean something else there, or that no check looks for
 TARGETS = {
     ("mesh", "triton_emu"): set(),
     ("npu",): set(),
@@ -33,10 +33,10 @@ def listed_and_named(files: list[Path]) -> tuple[set[str], set[str]]:
     return listed, named
 
 
-@pytest.mark.parametrize("rooms", TARGETS, ids="+".join)
-def test_every_kind_that_a_target_reports_is_in_its_list_of_checks(rooms):
-    listed, named = listed_and_named([file for room in rooms for file in (SOURCE / room).rglob("*.py")])
-    assert sorted(named - listed - TARGETS[rooms]) == [], "add the kind to the target's CHECKED"
+@pytest.mark.parametrize("packages", TARGETS, ids="+".join)
+def test_every_kind_that_a_target_reports_is_in_its_list_of_checks(packages):
+    listed, named = listed_and_named([file for package in packages for file in (SOURCE / package).rglob("*.py")])
+    assert sorted(named - listed - TARGETS[packages]) == [], "add the kind to the target's CHECKED"
 
 
 def test_a_kind_that_is_not_listed_is_seen(tmp_path):

@@ -82,7 +82,7 @@ def _may_be_long(text: str) -> bool:
 
 def test_functions_have_sixty_lines_at_most():
     found = []
-    for path in (path for room in ("src", "benchmarks", "tools") for path in (ROOT / room).rglob("*.py")):
+    for path in (path for package in ("src", "benchmarks", "tools") for path in (ROOT / package).rglob("*.py")):
         text = path.read_text()
         for node in ast.walk(ast.parse(text)) if _may_be_long(text) else ():
             if isinstance(node, ast.FunctionDef) and (lines := node.end_lineno - node.lineno + 1) > MOST_LINES:

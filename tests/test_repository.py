@@ -1,4 +1,4 @@
-"""What surrounds the code keeps in step with it: the picture of the rooms, paths that documents name, the site, its
+"""What surrounds the code keeps in step with it: the picture of the packages, paths that documents name, the site, its
 pictures, what coverage measures, hooks and workflow.
 """
 
@@ -18,19 +18,21 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LARGEST = 150_000
 
 
-def test_the_picture_of_the_rooms_shows_imports_downwards():
-    (picture,) = re.findall(r"<!-- picture: rooms -->\n```\n(.*?)```", CONTRIBUTING, re.DOTALL)
+def test_the_picture_of_the_packages_shows_imports_downwards():
+    (picture,) = re.findall(r"<!-- picture: packages -->\n```\n(.*?)```", CONTRIBUTING, re.DOTALL)
     drawn = [re.findall(r"[\w.]+", line[:50]) for line in picture.splitlines()]
-    height = {room: number for number, line in enumerate(drawn) for room in line}
-    assert height.keys() == ALLOWED.keys(), "draw the room in CONTRIBUTING.md"
-    assert [(room, other) for room in ALLOWED for other in ALLOWED[room] if height[other] <= height[room]] == []
+    height = {package: number for number, line in enumerate(drawn) for package in line}
+    assert height.keys() == ALLOWED.keys(), "draw the package in CONTRIBUTING.md"
+    assert [
+        (package, other) for package in ALLOWED for other in ALLOWED[package] if height[other] <= height[package]
+    ] == []
 
 
-def test_the_table_of_the_rooms_is_the_rule():
-    (table,) = re.findall(r"<!-- table: rooms -->\n(.*?)\n\n", CONTRIBUTING, re.DOTALL)
+def test_the_table_of_the_packages_is_the_rule():
+    (table,) = re.findall(r"<!-- table: packages -->\n(.*?)\n\n", CONTRIBUTING, re.DOTALL)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    written = {room.strip("`"): set(re.findall(r"`(\w+)`", imports)) for room, _, imports in rows}
-    assert written == ALLOWED, "write the room's row in CONTRIBUTING.md"
+    written = {package.strip("`"): set(re.findall(r"`(\w+)`", imports)) for package, _, imports in rows}
+    assert written == ALLOWED, "write the package's row in CONTRIBUTING.md"
 
 
 @pytest.mark.parametrize("text", [CONTRIBUTING, (ROOT / "SECURITY.md").read_text()], ids=["contributing", "security"])

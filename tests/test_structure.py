@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: imports point one way, light rooms stay light, no file grows too large,
+"""The house rules that a machine can check: imports point one way, light packages stay light, no file grows too large,
 no test looks at a clock.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "kernbench"
 
-# room -> rooms it may import from (besides itself)
+# package -> packages it may import from (besides itself)
 ALLOWED = {
     "common": set(),
     "result": {"common"},
@@ -120,26 +120,28 @@ def text_of(part: ast.expr, constants: dict[str, str]) -> str:
     return constants.get(part.id, "*") if isinstance(part, ast.Name) else "*"
 
 
-def rooms() -> list[Path]:
+def packages() -> list[Path]:
     return sorted(p for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__")
 
 
-def test_every_room_has_its_rule():
+def test_every_package_has_its_rule():
     fronts = {f"{front.parent.name}.{FRONT}" for front in SOURCE.glob(f"*/{FRONT}")}
-    assert {r.name for r in rooms()} | fronts == set(ALLOWED)
+    assert {r.name for r in packages()} | fronts == set(ALLOWED)
 
 
-def against_the_grain(room: str, path: Path) -> list[str]:
-    """The imports of a file of `room`, by statement or by name, that its rule does not allow."""
-    by_name = [(line, module) for line, module in imports_by_name(path) if (room, module_room(module)) not in BY_NAME]
+def against_the_grain(package: str, path: Path) -> list[str]:
+    """The imports of a file of `package`, by statement or by name, that its rule does not allow."""
+    by_name = [
+        (line, module) for line, module in imports_by_name(path) if (package, module_package(module)) not in BY_NAME
+    ]
     return [
         f"{path.name}:{line} imports {module}"
         for line, module in imports_of(path) + by_name
-        if module_room(module) in ALLOWED.keys() - ALLOWED[room] - {room}
+        if module_package(module) in ALLOWED.keys() - ALLOWED[package] - {package}
     ]
 
 
-def module_room(module: str) -> str:
+def module_package(module: str) -> str:
     top, *parts = module.split(".")
     if top != "kernbench" or not parts:
         return ""
@@ -147,12 +149,12 @@ def module_room(module: str) -> str:
 
 
 def room_of(path: Path) -> str:
-    return module_room(".".join(("kernbench", *path.relative_to(SOURCE).parts[:-1])))
+    return module_package(".".join(("kernbench", *path.relative_to(SOURCE).parts[:-1])))
 
 
-@pytest.mark.parametrize("room", [r.name for r in rooms()])
-def test_imports_point_one_way(room):
-    files = sorted((SOURCE / room).rglob("*.py"))
+@pytest.mark.parametrize("package", [r.name for r in packages()])
+def test_imports_point_one_way(package):
+    files = sorted((SOURCE / package).rglob("*.py"))
     assert [wrong for path in files for wrong in against_the_grain(room_of(path), path)] == []
 
 
@@ -188,13 +190,13 @@ def test_common_holds_nothing_else():
     assert {p.name for p in (SOURCE / "common").glob("*.py")} == COMMON_FILES
 
 
-def test_light_rooms_need_neither_greenlet_nor_pydantic():
+def test_light_packages_need_neither_greenlet_nor_pydantic():
     script = (
         "import importlib, pkgutil, sys\n"
         "for name in ('greenlet', 'pydantic', 'threadpoolctl', 'typer'): sys.modules[name] = None\n"
         "for name in ('common', 'result', 'safety', 'machine', 'golden', 'targets', 'mesh.time'):\n"
-        "    room = importlib.import_module(f'kernbench.{name}')\n"
-        "    for m in pkgutil.walk_packages(room.__path__, f'kernbench.{name}.'): importlib.import_module(m.name)\n"
+        "    package = importlib.import_module(f'kernbench.{name}')\n"
+        "    for m in pkgutil.walk_packages(package.__path__, f'kernbench.{name}.'): importlib.import_module(m.name)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 
@@ -216,7 +218,7 @@ def test_files_stay_readable():
     assert not long
 
 
-# targets are equals: no room above them names one
+# targets are equals: no package above them names one
 TARGET_NAMES = re.compile(r"\b(mesh|npu|ptx)\b", re.IGNORECASE)
 ABOVE_TARGETS = ("bench", "cli", "sweep", "report", "timing", "result", "targets")
 # the one file that may: its rows are what is known of the bundled targets before any is imported. Entry points of this
@@ -243,8 +245,8 @@ def target_names(path: Path) -> list[str]:
     return found
 
 
-def test_no_room_above_the_targets_names_one():
-    files = {path for room in ABOVE_TARGETS for path in (SOURCE / room).rglob("*.py")}
+def test_no_package_above_the_targets_names_one():
+    files = {path for package in ABOVE_TARGETS for path in (SOURCE / package).rglob("*.py")}
     files -= {SOURCE / name for name in NAMING}
     assert [found for path in sorted(files) for found in target_names(path)] == []
 
@@ -331,7 +333,7 @@ def test_folders_hold_few_files():
     assert crowded(SOURCE) == {}
 
 
-@pytest.mark.parametrize("package", [room.name for room in rooms()])
+@pytest.mark.parametrize("package", [package.name for package in packages()])
 def test_folders_import_one_way(package):
     assert circle(SOURCE / package) == []
 

@@ -1,4 +1,4 @@
-"""`Any` switches the type checker off: each room has a ceiling of how often it stands in its code, which only falls."""
+"""`Any` switches the type checker off: each package has a ceiling of how often its code uses it, which only falls."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "kernbench"
-# room (or file beside the rooms) -> how often `Any` may stand in it; a room that is not here has none
+# package (or file beside the packages) -> how often `Any` may stand in it; a package that is not here has none
 CEILINGS = {
     "bench": 15,
     "benches": 21,
@@ -28,8 +28,8 @@ CEILINGS = {
     "testing.py": 1,
     "triton_emu": 44,
 }
-# the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 501
+# the packages' ceilings may be moved against each other, their sum only falls
+ALL_PACKAGES = 501
 
 
 def uses(text: str) -> int:
@@ -60,9 +60,13 @@ def test_any_stands_in_fewer_and_fewer_places():
     found: Counter[str] = Counter()
     for path in SOURCE.rglob("*.py"):
         found[path.relative_to(SOURCE).parts[0]] += uses(path.read_text())
-    more = {room: (count, CEILINGS.get(room, 0)) for room, count in found.items() if count > CEILINGS.get(room, 0)}
+    more = {
+        package: (count, CEILINGS.get(package, 0))
+        for package, count in found.items()
+        if count > CEILINGS.get(package, 0)
+    }
     assert not more, "name the type; `object` where anything is taken"
-    assert sum(CEILINGS.values()) <= ALL_ROOMS
+    assert sum(CEILINGS.values()) <= ALL_PACKAGES
 
 
 @pytest.mark.parametrize(

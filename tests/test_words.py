@@ -20,8 +20,8 @@ IDIOMS = re.compile(
     r"\bin[ _-]place\b|\bin (?:the|its|their) place\b|\bt(?:ake|akes|ook|aking)\b[\w' ]{0,24}\bplaces?\b"
     r"|\b(?:last|decimal|binary|one) places?\b|\b(?:swap|change) places\b"
 )
-# room -> how often *place* may stand in it: an offset or address of memory, an index, a position, a slot and a program
-# point are called that
+# package -> how often *place* may stand in it: an offset or address of memory, an index, a position, a slot and a
+# program point are called that
 CEILINGS = {
     "bench": 14,
     "benches": 7,
@@ -38,8 +38,8 @@ CEILINGS = {
     "sweep": 7,
     "triton_emu": 113,
 }
-# the rooms' ceilings may be moved against each other, their sum only falls
-ALL_ROOMS = 446
+# the packages' ceilings may be moved against each other, their sum only falls
+ALL_PACKAGES = 446
 
 
 def gone(text: str) -> list[int]:
@@ -62,9 +62,13 @@ def test_place_stands_in_fewer_and_fewer_lines():
     found = Counter()
     for path in SOURCE.rglob("*.py"):
         found[path.relative_to(SOURCE).parts[0]] += places(path.read_text())
-    more = {room: (count, CEILINGS.get(room, 0)) for room, count in found.items() if count > CEILINGS.get(room, 0)}
+    more = {
+        package: (count, CEILINGS.get(package, 0))
+        for package, count in found.items()
+        if count > CEILINGS.get(package, 0)
+    }
     assert not more, "say offset, address, index, position, slot or source location (docs/glossary.md)"
-    assert sum(CEILINGS.values()) <= ALL_ROOMS
+    assert sum(CEILINGS.values()) <= ALL_PACKAGES
 
 
 @pytest.mark.parametrize(

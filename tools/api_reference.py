@@ -1,4 +1,4 @@
-"""Writes docs/api.md: the public names of each room with their signatures and docstrings, as the sources say them.
+"""Writes docs/api.md: the public names of each package with their signatures and docstrings, as the sources say them.
 
 Run it after changing a public name: `python tools/api_reference.py`. A test holds the file to the sources.
 """
@@ -13,12 +13,12 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "api.md"
-ROOMS = ("mesh", "npu", "ptx", "bench", "golden", "machine", "mesh.time", "result", "report", "sweep", "testing")
-# shown beside the names a room exports: what kernels are handed
+PACKAGES = ("mesh", "npu", "ptx", "bench", "golden", "machine", "mesh.time", "result", "report", "sweep", "testing")
+# shown beside the names a package exports: objects that kernels get
 KERNEL_SIDE = {"mesh": [("kernbench.triton_emu.tl_context", "TLContext")]}
 HEAD = """# API reference
 
-The public names of each room, made from the sources by `python tools/api_reference.py`. Methods of the PTX builder's
+The public names of each package, made from the sources by `python tools/api_reference.py`. Methods of the PTX builder's
 context are in [ptx-builder.md](ptx-builder.md), tile operations of the npu in [npu-operations.md](npu-operations.md).
 """
 
@@ -26,11 +26,11 @@ context are in [ptx-builder.md](ptx-builder.md), tile operations of the npu in [
 def reference() -> str:
     """The whole document."""
     parts = [HEAD]
-    for room in ROOMS:
-        module = importlib.import_module(f"kernbench.{room}")
-        parts.append(f"## kernbench.{room}\n\n{_doc(module)}\n")
+    for package in PACKAGES:
+        module = importlib.import_module(f"kernbench.{package}")
+        parts.append(f"## kernbench.{package}\n\n{_doc(module)}\n")
         found = [(name, getattr(module, name)) for name in _public(module)]
-        found += [(name, getattr(importlib.import_module(where), name)) for where, name in KERNEL_SIDE.get(room, [])]
+        found += [(name, getattr(importlib.import_module(where), name)) for where, name in KERNEL_SIDE.get(package, [])]
         parts.extend(filter(None, (_entry(name, value) for name, value in found)))
     return "\n".join(parts)
 

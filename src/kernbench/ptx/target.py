@@ -1,4 +1,4 @@
-"""PTX as the other rooms see it."""
+"""The PTX implementation of the target interface."""
 
 from dataclasses import replace
 from os import PathLike

@@ -85,7 +85,7 @@ class Target:
     name: str = ""
     # why a run without a recording has no time
     no_clock: str = "this target has an order, but no clock"
-    # where the outputs of a launch are, after "outputs are"
+    # what the outputs of a launch are, to complete the sentence "outputs are ..."
     outputs_are: str = "what the launch gave back"
 
     def measured(self) -> Measured:

@@ -117,12 +117,12 @@ def passes_through(error: BaseException) -> bool:
     """
     if isinstance(error, (Exception, SystemExit, TooLateError)):
         return False
-    rooms = {str(kind.__module__).split(".")[0] for kind in type(error).__mro__}
-    if "greenlet" in rooms:
+    packages = {str(kind.__module__).split(".")[0] for kind in type(error).__mro__}
+    if "greenlet" in packages:
         return sys.modules["greenlet"].getcurrent().parent is not None
     # skips have no effect outside of tests
-    is_of_a_test = "_pytest" in rooms and "PYTEST_CURRENT_TEST" in os.environ
-    return isinstance(error, KeyboardInterrupt) or "kernbench" in rooms or is_of_a_test
+    is_of_a_test = "_pytest" in packages and "PYTEST_CURRENT_TEST" in os.environ
+    return isinstance(error, KeyboardInterrupt) or "kernbench" in packages or is_of_a_test
 
 
 def error_text(error: BaseException, file: Path) -> str:
