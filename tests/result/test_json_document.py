@@ -55,7 +55,10 @@ def test_the_version_and_the_words_for_the_end_are_those_of_the_document(runs):
 def test_findings_comparisons_and_timelines_have_the_keys_of_the_document(runs):
     every = [run for file in runs for run in file["runs"]]
     findings = [finding for run in every for finding in run["findings"]]
-    place, finding = words(section("or has `file`", "\n")), words(section("A finding has", "A place")) - {"role"}
+    place, finding = (
+        words(section("or has `file`", "\n")),
+        words(section("A finding has", "A source location")) - {"role"},
+    )
     assert findings
     assert all(set(one) == finding for one in findings)
     assert all(set(one["where"]) == place for one in findings)
