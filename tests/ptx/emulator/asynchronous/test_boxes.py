@@ -111,15 +111,16 @@ def test_what_narrow_elements_cannot_do(device):
 
 @pytest.mark.parametrize("swizzle", ["none", "32B"])
 def test_a_load_of_tf32_rounds(device, swizzle):
-    """To the nearest of 10 bits, ties to even; infinities and NaNs stay."""
+    """To the nearest of 10 bits, ties to even; infinities stay, and every NaN becomes the same."""
     bits = np.random.default_rng(5).integers(0, 2**32, (16, 8), np.uint64).astype(np.uint32)
-    bits[0, :5] = (0x3F80_1000, 0x3F80_3000, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0001)
+    bits[0] = (0x3F80_1000, 0x3F80_3000, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0001, 0x7F80_0001, 0xFFC1_2345, 0x8000_0001)
     described = device.tensor_map(device.array(bits.view(np.float32)), (8, 16), (32,), (8, 16), swizzle, element="tf32")
     out = device.array(np.zeros(512, np.uint8), "out")
     run = device.launch(kernel(dump_box(2, 512)), 1, 128, [described, out, 0, 0])
     assert run.findings == []
     wide = bits.astype(np.uint64)
     want = np.where(wide & 0x7F80_0000 == 0x7F80_0000, wide, (wide + 0xFFF + (wide >> 13 & 1)) & 0xFFFF_E000)
+    want[np.isnan(bits.view(np.float32))] = 0x7FFF_E000
     place = np.arange(0, 512, 4)
     place ^= ((place >> 7) & 1) << 4 if swizzle != "none" else 0
     np.testing.assert_array_equal(out.numpy().view(np.uint32)[place // 4], want.reshape(-1))

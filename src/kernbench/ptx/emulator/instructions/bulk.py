@@ -366,11 +366,7 @@ def tensor_store(d: Decoding) -> Step:
     rank, parts, operation = int(d.mod("dim")[0]), _parts(d), d.mod("op")
     counted = d.mod("mode") == "im2col_no_offs"
     d.store_space, d.by_map = "global", True
-    reductions = {
-        element: reduction_of(operation, element.partition(".")[0].replace("tf32", "f32"))
-        for element in ELEMENT_BYTES
-        if operation
-    }
+    reductions = {element: reduction_of(operation, element) for element in ELEMENT_BYTES if operation}
     operands = _operands(d, (source, target), slots)
 
     def general(window: Window, mask: Mask | None) -> None:
