@@ -9,6 +9,7 @@ import pytest
 
 from kernbench import mesh
 from kernbench.machine import load
+from kernbench.safety.printing import lines_of
 from kernbench.triton_emu.tl_context import TLContext, run_kernel
 
 
@@ -48,6 +49,41 @@ def test_large_arrays_are_shown_by_their_corners_and_bf16_as_numbers():
     assert "..." in line
     assert "1.5" in line
     assert len(line) < 1000
+
+
+@pytest.mark.parametrize("hexadecimal", [False, True])
+@pytest.mark.parametrize("shape", [(1 << 20, 1 << 13), (2,) * 32, (1 << 33,), (3, 1 << 31)])
+def test_views_larger_than_memory_are_shown_by_their_ends(shape, hexadecimal):
+    def kernel(x_ptr, *, tl):
+        x = tl.cast(tl.load(x_ptr, shape=(1,)), "bf16")
+        tl.device_print("x", tl.broadcast_to(tl.reshape(x, (1,) * len(shape)), shape), hex=hexadecimal)
+
+    line, _ = launch(kernel, np.full(2, 1.5, np.float32)).views["printf"]
+    assert f"x bf16 {list(shape)}" in line or "x [" in line
+    assert "..." in line
+    assert ("0x3fc0" if hexadecimal else "1.5") in line
+    assert len(line) < 2000
+
+
+@pytest.mark.parametrize("size", [64, 65, 100, 1000])
+def test_corners_are_those_of_the_whole_array(size):
+    values = np.arange(3 * size, dtype=np.float32)
+    for shape in [(size, 3), (3, size), (3 * size,), (1, size, 3)]:
+        (text,) = lines_of("", [(None, values.reshape(shape), "")], False)
+        whole = np.array2string(
+            values.reshape(shape).astype(np.float64), threshold=64, edgeitems=3, precision=6, floatmode="maxprec"
+        )
+        assert text.split() == whole.split()
+
+
+def test_long_texts_are_cut():
+    def kernel(x_ptr, *, tl):
+        for _ in range(3):
+            tl.device_print("long " + "x" * 10_000_000, 10**4000)
+
+    lines = launch(kernel, np.zeros(2, np.float32)).views["printf"]
+    assert len(lines) == 6
+    assert all(len(line) < 200_000 and "10,000,005 characters in all" in line for line in lines)
 
 
 def test_printing_costs_no_command():
