@@ -150,8 +150,8 @@ def test_parquet_and_plot(tmp_path):
         # a point without a time is none
         (["64", "128", "256"], [10, None, 11], ["machine.link.bandwidth 64 -> 256 takes 10 -> 11 ps"]),
         # with their units
-        (["512 GB/s", "1 TB/s", "1000"], [11, 10, 10], []),
-        (["512 GB/s", "1 TB/s", "1000"], [9, 10, 10], ["machine.link.bandwidth 512 GB/s -> 1 TB/s takes 9 -> 10 ps"]),
+        (["512 GB/s", "1 TB/s", "1001"], [11, 10, 10], []),
+        (["512 GB/s", "1 TB/s", "1001"], [9, 10, 10], ["machine.link.bandwidth 512 GB/s -> 1 TB/s takes 9 -> 10 ps"]),
     ],
 )
 def test_anomalies(tmp_path, values, times, says):

@@ -117,3 +117,29 @@ def test_a_large_plan_is_no_list():
         "n_ranks": "1",
     }
     assert next(made.positions((0, 0, 3))) == (0, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [
+        ("n_ranks=4,04", "names 4 twice"),
+        ("n_ranks=4, +4", "names 4 twice"),
+        ("n_ranks=1..4,0_3", "names 3 twice"),
+        ("lengths=[9],[ 9]", r"\[9\] and \[ 9\] are the same value"),
+        ("causal=yes,on", "yes and on are the same value"),
+        ("machine.hbm.bandwidth=1 TB/s,512,1000", "1 TB/s and 1000 are the same value"),
+        ("machine.hbm.bandwidth=1..4 GB/s,2000 MB/s", "2 GB/s and 2000 MB/s are the same value"),
+        ("machine.hbm.bandwidth=1..100000 GB/s,0.05 TB/s", "50 GB/s and 0.05 TB/s are the same value"),
+        ("machine.package.cubes=2x2,[2,2]", r"2x2 and \[2,2\] are the same value"),
+    ],
+)
+def test_one_value_written_in_two_ways(over, words):
+    with pytest.raises(BenchError, match=words):
+        make_plan(find("milestone_gqa_llama70b"), None, {}, parse_over([over]))
+
+
+def test_values_that_differ_are_taken():
+    over = ["n_ranks=2,04", "machine.hbm.bandwidth=1..100000 GB/s,0.5,200 TB/s", "machine.link.latency=1 ns,1 us"]
+    made = make_plan(find("milestone_gqa_llama70b"), None, {}, parse_over(over))
+    assert [list(axis)[:2] for axis in made.axes] == [["2", "4"], ["1 GB/s", "2 GB/s"], ["1 ns", "1 us"]]
+    assert made.points == 2 * 100_002 * 2

@@ -65,6 +65,11 @@ def make(parameters: type, settings: Mapping[str, object]) -> object:
         raise BenchError(f"these parameters do not fit together: {error}") from None
 
 
+def meaning(parameters: type, name: str, text: str) -> object:
+    """What `text` is read as for the parameter `name`, without regard to its limits."""
+    return _convert(name, text, _hints(parameters)[name])
+
+
 _KINDS = (int, float, bool, str)
 
 

@@ -19,7 +19,9 @@ from kernbench.bench.definition.machines import (
 )
 from kernbench.bench.definition.parameters import make
 from kernbench.common.errors import BenchError, KernbenchError, unknown
+from kernbench.machine.keys import Key
 from kernbench.result.reading import Data
+from kernbench.sweep.planning.meanings import alike, meaning_of, plain_numbers
 from kernbench.sweep.planning.values import Axis, axis_of, parse_values
 from kernbench.targets.registry import DEFAULT, of_parameters
 
@@ -168,6 +170,7 @@ def make_plan(
     )
     checked = _Checked(bench, dict(bench.panels.get(panel or "", {})), plan)
     plan = replace(plan, rates=checked.rates())
+    checked.each_once()
     return replace(plan, machines=tuple(checked.hashes(plan).items()))
 
 
@@ -189,7 +192,7 @@ def _axes(
     axes = {}
     for key, values in over.items():
         try:
-            axes[key] = axis_of(values)
+            axes[key] = axis_of(plain_numbers(values, bench.parameters, key) if isinstance(values, list) else values)
         except BenchError as error:
             raise BenchError(f"--over {key}: {error}") from None
         twice = axes[key].repeated()
@@ -207,6 +210,7 @@ class _Checked:
     def __init__(self, bench: Bench, panel: dict[str, object], plan: Plan):
         self._bench, self._panel, self._plan = bench, panel, plan
         self._loaded: Data = {}
+        self._keys: dict[str, Key] = {}
 
     def _load(self, p: object) -> Any:
         name = machine_name(p)
@@ -238,12 +242,20 @@ class _Checked:
                 chosen = tuple(value if i == number else other[-1] for i, other in enumerate(axes))
                 yield dict(zip(self._plan.keys, chosen, strict=True))
 
+    def each_once(self) -> None:
+        """Refuse values of a key that are the same, however they are written."""
+        for setting, axis in zip(self._plan.keys, self._plan.axes, strict=True):
+            same = alike(axis, meaning_of(setting, self._bench.parameters, self._keys))
+            if same:
+                raise BenchError(f"--over {setting}: {same[0]} and {same[1]} are the same value; name each value once")
+
     def _opened(self, point: Point) -> tuple[Any, dict[str, str], Data]:
         """The parameters of a point, the role of each key of its machine, and its changes of the machine."""
         plain, settings = split_settings(dict(self._plan.fixed) | point)
         p = make(self._bench.parameters, {**self._panel, **plain})
         changes = machine_changes(self._bench.name, p, settings)
-        return p, {key: entry.role for key, entry, _ in self._load(p).entries()}, changes
+        self._keys = {key: entry for key, entry, _ in self._load(p).entries()}
+        return p, {key: entry.role for key, entry in self._keys.items()}, changes
 
     def _try(self, p: Any, roles: dict[str, str], changes: dict[str, object]) -> None:
         """Check that the machine accepts the changes: shapes may contradict each other, rates cannot."""
