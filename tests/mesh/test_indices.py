@@ -5,6 +5,7 @@ import operator
 import pickle
 import sys
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import pytest
@@ -220,7 +221,71 @@ def test_an_error_that_is_the_kernels_own_is_still_reported():
         assert finding.message == 'TypeError: can only concatenate str (not "int") to str'
 
 
-@pytest.mark.parametrize("number", [np.int64(3), np.int32(3), np.array(3), True, 3])
+@pytest.mark.parametrize("count", COUNTS)
+def test_an_address_in_a_narrow_number_of_numpy_is_refused_with_a_remedy(count):
+    def kernel(x_ptr, o_ptr, *, tl):
+        for j in tl.range(count):
+            tl.store(o_ptr + 32 * j, tl.load(x_ptr + np.int32(32) * j, (8,)))
+
+    host = mesh.Host("reference", ranks=1)
+    (finding,) = host.launch(kernel, host.shard(X), host.empty((count, 8), "f32")).findings
+    assert finding.kind == "kernel-error"
+    assert "OverflowError" in finding.message
+    assert "make a plain number of it with int()" in finding.hint
+
+
+class Size(IntEnum):
+    ROWS = 3
+
+
+class Own(int):
+    """A number that computes in its own way."""
+
+    def __rmul__(self, other):
+        return int(other) + 100
+
+    def __add__(self, other):
+        return int(other) + 1000
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda j: j * np.int8(11),
+        lambda j: np.int8(11) * j,
+        lambda j: j + np.int8(120),
+        lambda j: np.uint8(3) - j,
+        lambda j: j * np.int16(3001),
+        lambda j: np.multiply(j, np.int16(3001)),
+        lambda j: np.add(np.uint8(250), j),
+        lambda j: np.array(100, np.int8) + j,
+        lambda j: -(np.uint16(1) * j),
+        lambda j: j * Own(3),
+        lambda j: Own(3) + j,
+    ],
+)
+@pytest.mark.parametrize("shapes_only", [False, True])
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_numbers_that_wrap_around_do_so_in_every_iteration(use, shapes_only):
+    """NumPy's narrow numbers are not those of a device: a kernel computes addresses as Python does, loop or none."""
+
+    def kernel(x_ptr, o_ptr, *, tl):
+        for j in tl.range(20, 44):
+            tile = tl.make_block_ptr(x_ptr, (64, 8), (8, 1), (use(j), 0), (1, 8))
+            tl.store(o_ptr + 32 * (j - 20), tl.load(tile, boundary_check=(0,)) + use(j))
+
+    def launched(folds):
+        host = mesh.Host("reference", ranks=1)
+        host.folds = folds
+        return host.launch(kernel, host.shard(X), host.empty((24, 8), "f32"), shapes_only=shapes_only)
+
+    folded, full = launched(True), launched(False)
+    assert (folded.status, found(folded)) == (full.status, found(full)) == ("finished", [])
+    same_commands(folded.recording, full.recording)
+    assert all(folded.outputs[name].tobytes() == full.outputs[name].tobytes() for name in full.outputs)
+
+
+@pytest.mark.parametrize("number", [np.int64(3), Size.ROWS, True, 3])
 @pytest.mark.parametrize("operation", [operator.add, operator.sub, operator.mul])
 def test_sums_and_products_with_whole_numbers_are_indices(operation, number):
     loop = Watched()

@@ -398,6 +398,8 @@ def _remedy(error: BaseException) -> str:
         return "this computer's memory does not hold the value: smaller tiles, or a launch with shapes_only=True"
     if isinstance(error, RecursionError):
         return "the function calls itself without end, or too deeply: stop the recursion, or write it as a loop"
+    if isinstance(error, OverflowError) and "Python integer" in str(error):
+        return "NumPy's narrow numbers hold no addresses, and wrap around: make a plain number of it with int()"
     return "mend the kernel's own code at this line; run_kernel(kernel, TLContext(), ...) gives a full traceback"
 
 

@@ -9,7 +9,6 @@ indices too; they may also be the ends of a row of numbers (`arange`), which is 
 
 import operator
 from collections.abc import Callable
-from operator import index
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,6 +18,7 @@ from kernbench.common.dtypes import Array
 __kernbench_internal__ = True
 
 
+_COMPUTING = ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__index__")
 # terms of a value that was used, the least and the largest that it stood for
 Span = tuple["Terms", int, int]
 
@@ -130,16 +130,22 @@ def ends(first: object, last: object) -> tuple[int, int] | None:
 
 
 def _whole(value: object) -> int | None:
-    """A plain whole number, None for anything else."""
-    if type(value) is int:
-        return value
-    if not hasattr(value, "__index__") or type(value) is Affine or _is_handle(value):
-        return None
-    try:
-        return index(value)
-    except TypeError:
-        # an array of several numbers
-        return None
+    """A number that may be added to or multiplied with an index exactly; None for anything else.
+
+    NumPy's narrow and unsigned numbers wrap around, in an iteration that is not run too, and classes of others may
+    compute as they like: with these the operation itself is carried out, on the value.
+    """
+    kind = type(value)
+    if kind is int:
+        return value  # type: ignore[return-value]
+    if kind is bool or isinstance(value, np.int64):
+        return int(value)  # type: ignore[call-overload,no-any-return]
+    return int(value) if isinstance(value, int) and kind is not Affine and _is_plain(kind) else None
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether numbers of a class that derives from int, such as an IntEnum, compute as whole numbers do."""
+    return all(getattr(kind, name) is getattr(int, name) for name in _COMPUTING)
 
 
 def _is_handle(value: object) -> bool:
