@@ -1,6 +1,5 @@
 """One launch: sets up a program for each PE, runs them all, and turns the result into findings and a Run."""
 
-import traceback
 from bdb import BdbQuit
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -34,7 +33,7 @@ from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.jobs import one_thread
 from kernbench.safety.memory import AddressSpace, Kept, Region
-from kernbench.safety.places import SiteTable, is_installed
+from kernbench.safety.places import SiteTable, is_installed, traced
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock
@@ -272,7 +271,7 @@ class Launch:
     def _raised_at(self, error: BaseException) -> Place:
         """The innermost line of the traceback outside kernbench."""
         where = self._kernel_place()
-        for frame, line in traceback.walk_tb(error.__traceback__):
+        for frame, line in traced(error):
             file = frame.f_code.co_filename
             if not is_installed(file) and not _is_ours(frame.f_globals.get("__name__", "")):
                 where = Place(file, line, frame.f_code.co_name)

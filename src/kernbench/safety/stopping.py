@@ -24,6 +24,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.result.finding import FAULT, Finding, Place, place_dict
 from kernbench.safety.budget import OverBudgetError
 from kernbench.safety.held import Show, held_in
+from kernbench.safety.places import traced
 
 FINDING = "finding"
 _NEAREST = 3
@@ -303,12 +304,9 @@ def _is_library(frame: FrameType) -> bool:
 
 def _raised_in() -> tuple[FrameType, int] | None:
     """The innermost kernel frame of the error being handled, and its line."""
-    found, trace = None, sys.exc_info()[2]
-    while trace is not None:
-        if not is_ours(trace.tb_frame) and not _is_library(trace.tb_frame):
-            found = trace.tb_frame, trace.tb_lineno
-        trace = trace.tb_next
-    return found
+    error = sys.exc_info()[1]
+    lines = [] if error is None else [one for one in traced(error) if not is_ours(one[0]) and not _is_library(one[0])]
+    return lines[-1] if lines else None
 
 
 def _frames(frame: FrameType | None) -> list[tuple[str, dict[str, object]]]:

@@ -4,7 +4,6 @@ import importlib.util
 import linecache
 import os
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import ModuleType
 from kernbench.bench.discovery.libraries import restored
 from kernbench.common.errors import BenchError, said
 from kernbench.safety.alarm import TooLateError, within
+from kernbench.safety.places import traced
 from kernbench.safety.processes.interpreter import Interpreter
 
 # prefix of the names of modules loaded from files
@@ -133,7 +133,7 @@ def error_text(error: BaseException, file: Path) -> str:
 
 def error_at(error: BaseException, file: Path) -> tuple[int, str]:
     """The line of a file where an error was raised, 0 if it was elsewhere, and its text."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)]
+    lines = [line for frame, line in traced(error) if frame.f_code.co_filename == str(file)]
     if isinstance(error, SyntaxError) and error.filename == str(file) and error.lineno:
         lines.append(error.lineno)
     return (lines[-1] or 0 if lines else 0), said(error)

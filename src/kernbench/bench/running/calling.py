@@ -1,7 +1,6 @@
 """Calls the functions of a bench; their exceptions and invalid results are reported as errors of the bench."""
 
 import inspect
-import traceback
 from collections.abc import Callable, Mapping
 from math import isfinite
 from numbers import Real
@@ -13,6 +12,7 @@ from kernbench.bench.definition.bench import Bench
 from kernbench.bench.discovery.libraries import blamed
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
 from kernbench.common.errors import BenchError, KernbenchError, said
+from kernbench.safety.places import traced
 
 _PACKAGE = Path(golden.__file__).parent.parent
 # the result of a function of a bench
@@ -68,10 +68,11 @@ def _raised_at(bench: Bench, function: object, error: BaseException) -> str:
     """The innermost line of the bench's file in an error's traceback, else of any file; if the function did not
     accept its arguments, its first line.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    others = [f for f in frames if not Path(f.filename).is_relative_to(_PACKAGE)]
-    own = [f for f in frames if f.filename == bench.file] or others
+    frames = [(frame.f_code.co_filename, line) for frame, line in traced(error)]
+    others = [(file, line) for file, line in frames if not Path(file).is_relative_to(_PACKAGE)]
+    own = [(file, line) for file, line in frames if file == bench.file] or others
     if own:
-        return f"{own[-1].filename}:{own[-1].lineno}"
+        file, line = own[-1]
+        return f"{file}:{line}"
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return f"{code.co_filename}:{code.co_firstlineno}" if code else bench.file

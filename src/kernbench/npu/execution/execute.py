@@ -9,7 +9,6 @@ from bdb import BdbQuit
 from bisect import insort
 from collections.abc import Callable
 from functools import partial
-from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from kernbench.npu.tasks.task import Binding, Block, Context, Task
 from kernbench.npu.tasks.tensors import Tensor
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.safety.budget import OverBudgetError
-from kernbench.safety.places import is_installed
+from kernbench.safety.places import is_installed, traced
 from kernbench.safety.unrun import check_ran
 
 __kernbench_internal__ = True
@@ -380,7 +379,7 @@ def _own_lines(error: BaseException) -> list[Place]:
     """The lines of a traceback that are not ours: those of the kernel, or of a library if there are no others."""
     found = [
         Place(frame.f_code.co_filename, line, frame.f_code.co_name)
-        for frame, line in walk_tb(error.__traceback__)
+        for frame, line in traced(error)
         if "__kernbench_internal__" not in frame.f_globals and not _is_ours(frame.f_globals.get("__name__", ""))
     ]
     return [line for line in found if not is_installed(line.file)] or found

@@ -3,7 +3,6 @@
 import re
 import signal
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,6 +19,7 @@ from kernbench.common.errors import KernbenchError, MachineError
 from kernbench.result.launches import bound_of, joined_metrics
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
+from kernbench.safety.places import traced
 from kernbench.sweep.planning.plan import Group, Plan, Point, one_line
 from kernbench.targets.registry import of_run
 
@@ -66,9 +66,9 @@ def _place(error: BaseException) -> str:
     where = getattr(error, "where", None)
     if where is not None and hasattr(where, "line"):
         return f"{where.file}:{where.line}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_somebodys(frame.filename)]
-    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+    lines = [(frame.f_code.co_filename, line) for frame, line in traced(error)]
+    own = [f"{file}:{line}" for file, line in lines if _is_somebodys(file)]
+    return own[-1] if own else ""
 
 
 def _is_somebodys(file: str) -> bool:
