@@ -10,7 +10,7 @@ from kernbench.bench import find, run_bench
 from kernbench.common import deferred
 from kernbench.common.deferred import Deferred
 
-ROOMS = ("timing", "mesh.time", "npu.order", "npu.time")
+PACKAGES = ("timing", "mesh.time", "npu.order", "npu.time")
 # of recordings of a hundred thousand commands and more that are timed again: tests/timing/test_chains.py
 OF_LARGE = ("kernbench.timing.chains.", "kernbench.timing.needed.", "kernbench.timing.playing.")
 RUNS = [
@@ -24,9 +24,9 @@ RUNS = [
 
 def loops():
     """All deferred loops of the package, by name."""
-    for room in ROOMS:
-        folder = importlib.import_module(f"kernbench.{room}")
-        for found in pkgutil.iter_modules(folder.__path__, f"kernbench.{room}."):
+    for package in PACKAGES:
+        folder = importlib.import_module(f"kernbench.{package}")
+        for found in pkgutil.iter_modules(folder.__path__, f"kernbench.{package}."):
             for name, value in vars(importlib.import_module(found.name)).items():
                 if isinstance(value, Deferred) and value.py_func.__module__ == found.name:
                     yield f"{found.name}.{name}", value

@@ -28,7 +28,7 @@ def test_a_constant_of_another_file_is_not_stale(tmp_path, monkeypatch):
     (tmp_path / "constants.py").write_text("FACTOR = 2\n")
     (tmp_path / "user.py").write_text(
         "from pathlib import Path\nfrom constants import FACTOR\nfrom kernbench.common import compiled, native_loops\n"
-        "compiled._PACKAGE, compiled.ROOMS = Path(__file__).parent, ('.',)\n"
+        "compiled._PACKAGE, compiled.PACKAGES = Path(__file__).parent, ('.',)\n"
         "@native_loops.native_loop\ndef twice(x):\n    return x * FACTOR\n"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -194,15 +194,15 @@ def test_the_version_of_kept_loops_covers_every_file_with_one():
     made = re.compile(r"kernbench.common.compiled import .*\b(loop|part|inlined|njit)\b")
     files = [path for path in package.rglob("*.py") if made.search(path.read_text())]
     assert len(files) > 10
-    covered = [package / room for room in compiled.ROOMS]
-    assert [path for path in files if not any(path.is_relative_to(room) for room in covered)] == []
+    covered = [package / one for one in compiled.PACKAGES]
+    assert [path for path in files if not any(path.is_relative_to(package) for package in covered)] == []
 
 
 LOOPS = """
 from pathlib import Path
 import numpy as np
 from kernbench.common import compiled
-compiled._PACKAGE, compiled.ROOMS = Path(__file__).parent, ('.',)
+compiled._PACKAGE, compiled.PACKAGES = Path(__file__).parent, ('.',)
 
 @compiled.loop
 def double(row):

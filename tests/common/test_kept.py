@@ -16,7 +16,7 @@ import sys, time
 from pathlib import Path
 import numpy as np
 from kernbench.common import compiled
-compiled._PACKAGE, compiled.ROOMS = Path(__file__).parent, ('.',)
+compiled._PACKAGE, compiled.PACKAGES = Path(__file__).parent, ('.',)
 
 @compiled.loop
 def double(row):

@@ -20,7 +20,7 @@ LOOPS = """
 from pathlib import Path
 import numpy as np
 from kernbench.common import compiled, native_loops
-compiled._PACKAGE, compiled.ROOMS = Path(__file__).parent, ('.',)
+compiled._PACKAGE, compiled.PACKAGES = Path(__file__).parent, ('.',)
 made = []
 old = native_loops.NativeLoop._made
 native_loops.NativeLoop._made = lambda self, *given: made.append(self.__name__) or old(self, *given)

@@ -281,7 +281,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from kernbench.common import compiled, sharing
-compiled._PACKAGE, compiled.ROOMS = Path(__file__).parent, ('.',)
+compiled._PACKAGE, compiled.PACKAGES = Path(__file__).parent, ('.',)
 
 @compiled.loop
 def double(row):

@@ -2,8 +2,8 @@
 
 numba checks only the file of the function itself to decide whether a cached loop is still valid. Constants and
 functions from other files are compiled in and would go stale. So the cache folder is named after a hash of all sources
-of the rooms with compiled loops, and the versions of the compilers. The name is the same on another machine of the same
-kind, and the folder can be copied there (`sharing`).
+of the packages with compiled loops, and the versions of the compilers. The name is the same on another machine of the
+same kind, and the folder can be copied there (`sharing`).
 """
 
 import gc
@@ -33,8 +33,8 @@ from kernbench.common.native.kinds import PREFETCH, Instruction
 Result = TypeVar("Result")
 
 _PACKAGE = Path(__file__).parent.parent
-# rooms with compiled loops, or with code that is compiled into them
-ROOMS = (
+# packages with compiled loops, or with code that is compiled into them
+PACKAGES = (
     "common",
     "timing",
     "mesh/dividing",
@@ -225,7 +225,7 @@ def folder() -> str:
     It lies in the user's cache, or if that is not writable in a temporary folder that the user owns.
     """
     home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    mine_is = sha256(f"{version(*ROOMS)} {tools()}".encode()).hexdigest()[:16]
+    mine_is = sha256(f"{version(*PACKAGES)} {tools()}".encode()).hexdigest()[:16]
     shared = Path(gettempdir()) / f"kernbench-{os.getuid()}"
     for kept in (Path(home) / "kernbench", shared):
         mine = kept / mine_is
@@ -245,9 +245,9 @@ def folder() -> str:
     return ""
 
 
-def version(*rooms: str) -> str:
-    """A hash of the sources of some rooms; it does not depend on where they are installed, or when."""
-    return _fingerprint([_PACKAGE / room for room in rooms])
+def version(*packages: str) -> str:
+    """A hash of the sources of some packages; it does not depend on where they are installed, or when."""
+    return _fingerprint([_PACKAGE / package for package in packages])
 
 
 def tools() -> dict[str, str]:
@@ -285,17 +285,17 @@ def _reported_version(package: str) -> str:
         return str(importlib.import_module(package).__version__)
 
 
-def _fingerprint(rooms: list[Path]) -> str:
+def _fingerprint(packages: list[Path]) -> str:
     """A hash of all modules below some folders; it uses string paths, as `Path` would take longer than reading them."""
     digest = sha256()
     within = len(os.path.join(_PACKAGE, ""))
-    for path in sorted(path for room in rooms for path in _modules(room)):
+    for path in sorted(path for package in packages for path in _modules(package)):
         digest.update(f"{path[within:]} {_content(path)}\n".encode())
     return digest.hexdigest()[:16]
 
 
-def _modules(room: Path) -> Iterator[str]:
-    for folder, folders, names in os.walk(room):
+def _modules(package: Path) -> Iterator[str]:
+    for folder, folders, names in os.walk(package):
         if "__pycache__" in folders:
             folders.remove("__pycache__")
         yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))

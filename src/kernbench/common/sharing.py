@@ -47,7 +47,7 @@ def machine_type() -> dict[str, str]:
     """What must match for compiled loops to be usable: processor, compiler versions, and our own sources."""
     triple, cpu, features = machine_name().split(" ", 2)
     features = sha256(features.encode()).hexdigest()[:12]
-    sources = compiled.version(*compiled.ROOMS)
+    sources = compiled.version(*compiled.PACKAGES)
     return {"system": triple, "cpu": cpu, "features": features, **compiled.tools(), "kernbench": sources}
 
 
@@ -133,8 +133,8 @@ def _folder() -> Path:
 
 def _loop_of(file: str) -> str:
     """The name of the loop that a cache file belongs to."""
-    room, _, name = file.partition("/")
-    return f"{room}.{name.split('-')[0]}"
+    package, _, name = file.partition("/")
+    return f"{package}.{name.split('-')[0]}"
 
 
 def _files(folder: Path) -> list[Path]:
@@ -201,9 +201,9 @@ def _unpack(source: Path, archive: zipfile.ZipFile, name: str, expected: str, ap
         raise CacheError(f"{source} is damaged: {name} is missing") from None
     if sha256(data).hexdigest() != expected:
         raise CacheError(f"{source} is damaged: {name} is not what it was when it was exported")
-    room, _, file = name.partition("/")
-    (apart / room).mkdir(exist_ok=True)
-    (apart / room / file).write_bytes(data)
+    package, _, file = name.partition("/")
+    (apart / package).mkdir(exist_ok=True)
+    (apart / package / file).write_bytes(data)
 
 
 def _move_in(sums: dict[str, str], apart: Path, folder: Path) -> tuple[int, int]:

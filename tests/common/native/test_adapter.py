@@ -112,7 +112,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from kernbench.common import compiled, native_loops
-compiled._PACKAGE, compiled.ROOMS = Path(__file__).parent, ('.',)
+compiled._PACKAGE, compiled.PACKAGES = Path(__file__).parent, ('.',)
 
 @compiled.part
 def twice(value):

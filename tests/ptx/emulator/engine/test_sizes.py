@@ -10,7 +10,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.engine.schedule import schedule_of
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.lanes.clusters import cluster_members
-from kernbench.ptx.emulator.memory.pages import room
+from kernbench.ptx.emulator.memory.pages import allocation
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget
 
@@ -44,7 +44,7 @@ def test_a_shared_array_that_does_not_fit():
 
 
 def test_more_than_the_computer_has_free(monkeypatch):
-    monkeypatch.setattr(room, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(allocation, "free_bytes", lambda: 1 << 20)
     with pytest.raises(MisuseError, match=r"needs 268,435,456 bytes of this computer, and 1,048,576 are free"):
         ptx.EmulatedDevice("sm_90a").array(np.ones(1 << 28, np.uint8))
     text = kernel_text(".local .b8 l[500000]; st.local.u8 [l], 1;")

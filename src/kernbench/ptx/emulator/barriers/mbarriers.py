@@ -27,7 +27,7 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
 )
 from kernbench.ptx.emulator.barriers.use_kernels import count_new, open_new
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP
-from kernbench.ptx.emulator.memory.pages.room import ROOMS
+from kernbench.ptx.emulator.memory.pages.allocation import POOL
 from kernbench.ptx.emulator.observer.asynchronous import Address
 from kernbench.ptx.emulator.program.program import Site
 
@@ -55,7 +55,7 @@ class Mbarriers:
         self._batch = batch
         self._columns = columns
         words = batch.shared_stride // _ALIGNMENT
-        self._lookup = ROOMS.full((batch.ctas, words), -1, np.int64)
+        self._lookup = POOL.full((batch.ctas, words), -1, np.int64)
         self._used = np.zeros(batch.ctas, np.int64)
         self._report = kernels.new_report()
         self._first_lane: int = batch.launch.actors.lane(0)

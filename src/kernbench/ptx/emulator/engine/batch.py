@@ -35,7 +35,7 @@ from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, views
 from kernbench.ptx.emulator.memory.frames import Frames
-from kernbench.ptx.emulator.memory.pages.room import ROOMS
+from kernbench.ptx.emulator.memory.pages.allocation import POOL
 from kernbench.ptx.emulator.memory.port import Port, Space
 from kernbench.ptx.emulator.observer.meetings import Operation
 from kernbench.ptx.emulator.observer.recorder import Recorder
@@ -88,7 +88,7 @@ class Batch:
     def _make_registers(self) -> None:
         width = self.lanes + _PADDING
         self.banks: dict[str, Array] = {
-            bank: ROOMS.zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
+            bank: POOL.zeros((max(rows, 1), width), bank) for bank, rows in self.table.rows.items()
         }
         self.arguments = self.launch.arguments
         self._rows: dict[int, Array] = {}
@@ -112,8 +112,8 @@ class Batch:
     def _make_shared(self) -> Space:
         size = self.launch.shared_bytes
         stride = -(-max(size, 16) // 128) * 128 + 128
-        words = ROOMS.full(self.ctas * stride, POISON, np.uint8)
-        state = ROOMS.zeros((self.ctas, stride), np.uint8)
+        words = POOL.full(self.ctas * stride, POISON, np.uint8)
+        state = POOL.zeros((self.ctas, stride), np.uint8)
         if self.launch.checks.checking:
             for start, end in self.launch.shared_parts:
                 state[:, start:end] = UNWRITTEN | TRACKED

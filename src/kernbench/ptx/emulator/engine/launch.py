@@ -27,7 +27,7 @@ from kernbench.ptx.emulator.lanes.actors import Actors
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.arena import Allocation, Arena
 from kernbench.ptx.emulator.memory.heap import Heap
-from kernbench.ptx.emulator.memory.pages.room import require_room
+from kernbench.ptx.emulator.memory.pages.allocation import require_memory
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.emulator.units.observer import LaunchObserver
@@ -198,7 +198,7 @@ class Launch:
         lanes, nbytes = self.warps_per_cta * WARP, self._cta_bytes
         size = prod(self.cluster)
         name, threads = title(self.program.kernel.name), self.threads * size
-        require_room(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
+        require_memory(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
         most = min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size
         return Waves(self.grid, self.cluster, max(1, most), self.schedule, self._chosen)
 

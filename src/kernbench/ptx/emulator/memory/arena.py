@@ -15,8 +15,8 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes
+from kernbench.ptx.emulator.memory.pages.allocation import require_memory
 from kernbench.ptx.emulator.memory.pages.large import BLOCK, LARGE, Extent, LargeArrays, forget_marks
-from kernbench.ptx.emulator.memory.pages.room import require_room
 from kernbench.safety.processes.threads import together
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class Arena:
             self._enlarge()
         if self._large is None or nbytes < LARGE:
             # each byte has a state
-            require_room(2 * nbytes, f"an array of {nbytes:,} bytes with its state", "use a smaller one")
+            require_memory(2 * nbytes, f"an array of {nbytes:,} bytes with its state", "use a smaller one")
         allocation = self._take(nbytes) or self._extend(nbytes)
         allocation.name, allocation.space, allocation.fresh = name, space, data is None
         self.live_bytes += nbytes

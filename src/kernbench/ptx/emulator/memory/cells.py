@@ -60,7 +60,7 @@ import numpy as np
 from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.pages.room import is_mapped, sparse_zeros, striped_zeros
+from kernbench.ptx.emulator.memory.pages.allocation import is_mapped, sparse_zeros, striped_zeros
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, GPU_SCOPE
 
 # the index of a race in access.CODES

@@ -14,8 +14,8 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Flag, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN, Arena
+from kernbench.ptx.emulator.memory.pages.allocation import sparse_zeros
 from kernbench.ptx.emulator.memory.pages.large import Extent
-from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
 
 READS, WRITES = 1, 2
 PAGE = 256

@@ -10,7 +10,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Flag, Float32s, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
-from kernbench.ptx.emulator.memory.pages.room import ROOMS
+from kernbench.ptx.emulator.memory.pages.allocation import POOL
 from kernbench.ptx.emulator.memory.port import Port
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap, anchor, leaves_pattern, tile_map
@@ -162,7 +162,7 @@ def gather_halves(batch: TileBatch, ctas: Array, layout: Layout, operand: Operan
     size, memory = batch.shared_stride, batch.port.space("shared").words[8]
     _, rows, pieces = layout.pieces.shape
     columns, swapped = pieces * PIECE // 2, across and not operand.transposed
-    found = ROOMS.empty((len(ctas), columns, rows) if swapped else (len(ctas), rows, columns), np.float32)
+    found = POOL.empty((len(ctas), columns, rows) if swapped else (len(ctas), rows, columns), np.float32)
     take_halves(memory, np.asarray(ctas, np.int64), layout, size, float32_table(operand.kind), swapped, found)
     if operand.transposed:
         return found[:, :, : operand.rows].swapaxes(1, 2)

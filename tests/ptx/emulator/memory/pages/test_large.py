@@ -10,8 +10,8 @@ from kernbench import ptx
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.memory import arena as arenas
 from kernbench.ptx.emulator.memory.arena import POISON, TRACKED, UNWRITTEN, WRITTEN
+from kernbench.ptx.emulator.memory.pages import allocation
 from kernbench.ptx.emulator.memory.pages import large as large_arrays
-from kernbench.ptx.emulator.memory.pages import room
 from kernbench.ptx.emulator.memory.pages.large import BLOCK, PAGE, Extent, LargeArrays
 
 GIB = 1 << 30
@@ -159,7 +159,7 @@ def test_a_kernel_over_eight_gibibytes_takes_what_it_touches():
 
 def test_data_that_does_not_fit_is_refused_and_leaves_nothing(monkeypatch):
     device = ptx.EmulatedDevice("sm_90a")
-    monkeypatch.setattr(room, "free_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(allocation, "free_bytes", lambda: 1 << 20)
     zeros = device.array(np.zeros(1 << 28, np.uint8))
     with pytest.raises(MisuseError, match=r"an array of 268,435,456 bytes needs .* and 1,048,576 are free"):
         device.array(np.ones(1 << 28, np.uint8))

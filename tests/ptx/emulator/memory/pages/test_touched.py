@@ -6,8 +6,8 @@ from tests.ptx.corpus import kernel_text
 
 from kernbench import ptx
 from kernbench.ptx.emulator.memory.pages import touched
+from kernbench.ptx.emulator.memory.pages.allocation import sparse_bytes
 from kernbench.ptx.emulator.memory.pages.large import PAGE
-from kernbench.ptx.emulator.memory.pages.room import sparse_bytes
 from kernbench.ptx.emulator.memory.pages.touched import touched_rows
 
 GIB = 1 << 30

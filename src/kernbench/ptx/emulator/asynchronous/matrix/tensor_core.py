@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemor
 from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.pages.room import ROOMS
+from kernbench.ptx.emulator.memory.pages.allocation import POOL
 from kernbench.ptx.emulator.memory.tiles import (
     HALVES,
     Layout,
@@ -286,7 +286,7 @@ class TensorCore:
         if chain is None:
             return
         left, right = (x[0] if len(x) == 1 else np.concatenate(x, axis=2) for x in (chain.left, chain.right))
-        sums = product(left, right, ROOMS.empty((len(left), left.shape[1], right.shape[1]), np.float32))
+        sums = product(left, right, POOL.empty((len(left), left.shape[1], right.shape[1]), np.float32))
         if chain.first.described.negated:
             np.negative(sums, out=sums)
         self._accumulate(chain.first, chain.first.homes.reshape(-1), chain.first.parts()[0], sums)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.memory.pages.room import ROOMS
+from kernbench.ptx.emulator.memory.pages.allocation import POOL
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.numerics.matrix.instruction import Part
@@ -19,7 +19,7 @@ class TensorMemory:
 
     def __init__(self, batch: BatchHub):
         self._batch = batch
-        self.words: Array = ROOMS.full((batch.ctas, 4, 32, COLUMNS), 0xFFFFFFFF, np.uint32)
+        self.words: Array = POOL.full((batch.ctas, 4, 32, COLUMNS), 0xFFFFFFFF, np.uint32)
         # the allocation that has each column, 0 for none
         self.owner: Array = np.zeros((batch.ctas, COLUMNS), np.int32)
         self.relinquished: Array = np.zeros(batch.ctas, bool)

@@ -33,7 +33,7 @@ from kernbench.ptx.emulator.memory.cells import (
     decode,
     lines_of,
 )
-from kernbench.ptx.emulator.memory.pages.room import sparse_zeros
+from kernbench.ptx.emulator.memory.pages.allocation import sparse_zeros
 from kernbench.ptx.emulator.program.hub import LaunchHub
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.result.finding import Other

@@ -10,7 +10,7 @@ from kernbench.ptx.emulator.checks.findings.reporter import Reporter, thread_nam
 from kernbench.ptx.emulator.lanes.arrays import Bools, Flag, Int, Int32s, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, Mask
-from kernbench.ptx.emulator.memory.pages.room import large_zeros
+from kernbench.ptx.emulator.memory.pages.allocation import large_zeros
 from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
 from kernbench.ptx.emulator.observer.values import CopiesObserver
 from kernbench.ptx.emulator.program.hub import BatchHub

@@ -14,8 +14,8 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Bytes, Int64s
+from kernbench.ptx.emulator.memory.pages.allocation import require_memory, sparse_bytes
 from kernbench.ptx.emulator.memory.pages.mapping import Templates, ask_for_large_pages
-from kernbench.ptx.emulator.memory.pages.room import require_room, sparse_bytes
 from kernbench.safety.processes.threads import together
 
 # begin and end of a range of bytes
@@ -113,7 +113,7 @@ class LargeArrays:
             some = start + np.flatnonzero(marks[start : start + _AT_ONCE])
             if not len(some):
                 return
-            require_room(_SPARE, f"an array of {data.size:,} bytes", "use a smaller one")
+            require_memory(_SPARE, f"an array of {data.size:,} bytes", "use a smaller one")
             whole = slice(some[0], some[-1] + 1)
             chosen = whole if whole.stop - whole.start == len(some) else some
             target[chosen] = source[chosen]

@@ -27,7 +27,7 @@ _KEPT = 1 << 17
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
-def require_room(nbytes: int, what: str, remedy: str) -> None:
+def require_memory(nbytes: int, what: str, remedy: str) -> None:
     """Raise if `what` needs more bytes than are free."""
     if nbytes < _SMALL:
         return
@@ -54,14 +54,14 @@ def striped_zeros(words: int, stripe: int) -> UInt64s:
     if is_mapped(words) or 8 * words <= stripe or not hasattr(mmap, "MADV_HUGEPAGE"):
         return sparse_zeros(words)
     try:
-        room = mmap.mmap(-1, 8 * words + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        first = -np.frombuffer(room, np.uint8).ctypes.data % _LARGE_PAGE
-        room.madvise(mmap.MADV_NOHUGEPAGE)
+        block = mmap.mmap(-1, 8 * words + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        first = -np.frombuffer(block, np.uint8).ctypes.data % _LARGE_PAGE
+        block.madvise(mmap.MADV_NOHUGEPAGE)
         for start in range(first, first + 8 * words - _LARGE_PAGE, stripe):
-            room.madvise(mmap.MADV_HUGEPAGE, start, _LARGE_PAGE)
+            block.madvise(mmap.MADV_HUGEPAGE, start, _LARGE_PAGE)
     except (OSError, OverflowError, ValueError):
         return sparse_zeros(words)
-    return np.frombuffer(room, np.uint64, words, first)
+    return np.frombuffer(block, np.uint64, words, first)
 
 
 def sparse_bytes(nbytes: int, large_pages: bool = False) -> Bytes:
@@ -71,15 +71,15 @@ def sparse_bytes(nbytes: int, large_pages: bool = False) -> Bytes:
     large page's worth uses small pages, as often nothing beyond it is ever written.
     """
     try:
-        room = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+        block = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     except (OSError, OverflowError, ValueError):
         raise MemoryError from None
     # sparse use must not allocate large pages; systems without them refuse the request
     with suppress(OSError, AttributeError):
-        room.madvise(mmap.MADV_HUGEPAGE if large_pages else mmap.MADV_NOHUGEPAGE)
+        block.madvise(mmap.MADV_HUGEPAGE if large_pages else mmap.MADV_NOHUGEPAGE)
         if large_pages and nbytes > _LARGE_PAGE:
-            room.madvise(mmap.MADV_NOHUGEPAGE, 0, _LARGE_PAGE)
-    return np.frombuffer(room, np.uint8)
+            block.madvise(mmap.MADV_NOHUGEPAGE, 0, _LARGE_PAGE)
+    return np.frombuffer(block, np.uint8)
 
 
 def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
@@ -88,27 +88,27 @@ def large_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     The system allocates memory page by page on first write, which takes longer than most of a launch.
     """
     kind, count = dtype_of(dtype), prod(shape) if isinstance(shape, tuple) else shape
-    whole = _room(kind.itemsize * count)
+    whole = _large_block(kind.itemsize * count)
     if whole is None:
         return np.zeros(shape, kind)
     found: Array = whole[: kind.itemsize * count].view(kind).reshape(shape)
     return found
 
 
-def _room(nbytes: int) -> Bytes | None:
+def _large_block(nbytes: int) -> Bytes | None:
     """Zeros in large pages; None if too small for them, or if the system has none."""
     if nbytes < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     try:
-        room = mmap.mmap(-1, nbytes + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        room.madvise(mmap.MADV_HUGEPAGE)
+        block = mmap.mmap(-1, nbytes + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block.madvise(mmap.MADV_HUGEPAGE)
     except (OSError, OverflowError, ValueError):
         return None
-    first = -np.frombuffer(room, np.uint8).ctypes.data % _LARGE_PAGE
-    return np.frombuffer(room, np.uint8, nbytes, first)
+    first = -np.frombuffer(block, np.uint8).ctypes.data % _LARGE_PAGE
+    return np.frombuffer(block, np.uint8, nbytes, first)
 
 
-class Rooms:
+class ArrayPool:
     """Memory blocks reused by consecutive launches.
 
     The system takes longer to allocate memory than it takes to clear it. A block is free again when nothing but this
@@ -117,7 +117,7 @@ class Rooms:
 
     def __init__(self, most: int, largest: int):
         self._most, self._largest = most, largest
-        self._rooms: list[Bytes] = []
+        self._blocks: list[Bytes] = []
         self._lock = Lock()
 
     def zeros(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
@@ -149,32 +149,32 @@ class Rooms:
         if not _KEPT <= nbytes <= self._largest:
             return None
         with self._lock:
-            room = self._free(nbytes)
-            return None if room is None else room[:nbytes]
+            block = self._free(nbytes)
+            return None if block is None else block[:nbytes]
 
     def _free(self, nbytes: int) -> Bytes | None:
         """An unreferenced block of this size, rounded up; or a new one, if possible."""
         step = _LARGE if nbytes > _LARGE else _KEPT
         size = -(-nbytes // step) * step
-        for number in range(len(self._rooms)):
+        for number in range(len(self._blocks)):
             # references by the list, and by the argument of the call
-            if self._rooms[number].size == size and sys.getrefcount(self._rooms[number]) == _HELD_BY_NOBODY:
-                return self._rooms[number]
-        if sum(room.size for room in self._rooms) + size > self._most:
+            if self._blocks[number].size == size and sys.getrefcount(self._blocks[number]) == _HELD_BY_NOBODY:
+                return self._blocks[number]
+        if sum(block.size for block in self._blocks) + size > self._most:
             # drop the blocks of programs that no longer run
-            self._rooms.clear()
-        made = _room(size) if size >= _LARGE else np.empty(size, np.uint8)
+            self._blocks.clear()
+        made = _large_block(size) if size >= _LARGE else np.empty(size, np.uint8)
         if made is not None:
-            self._rooms.append(made)
+            self._blocks.append(made)
         return made
 
 
 def _held_by_nobody() -> int:
     """The reference count of an array that only one list refers to."""
-    rooms = [np.zeros(1, np.uint8)]
-    return sys.getrefcount(rooms[0])
+    held = [np.zeros(1, np.uint8)]
+    return sys.getrefcount(held[0])
 
 
 _HELD_BY_NOBODY = _held_by_nobody()
 # for the process: registers, shared and tensor memory of launches, and matrix operands
-ROOMS = Rooms(64 << 20, 16 << 20)
+POOL = ArrayPool(64 << 20, 16 << 20)
