@@ -429,7 +429,10 @@ class Decoding(Closing):
         return [register for register in self.reads if register in others or register not in own]
 
     def deciding(self) -> list[Register]:
-        """Registers whose value has an effect outside the thread: addresses, stored values, branches."""
+        """Registers whose value has an effect outside the thread: addresses, stored values, branches.
+
+        A guard has one unless it decides about registers that are computed, or about time alone.
+        """
         effects = self.effects
         found = [*self.address_reads, *(r for r in self.amount_reads if r not in self.address_reads)]
         if effects.publishes or effects.flow == "indexed branch":
@@ -437,7 +440,7 @@ class Decoding(Closing):
         if self._stores_for_others or effects.access == "tensor store":
             found += [r for r in self.registers_of(1) if r is not None and r not in found]
         guard = self.instruction.guard
-        if guard is not None and (found or effects.steers):
+        if guard is not None and not effects.computes and not effects.idle:
             register = self.scope.register(guard.register)
             if register is not None and register not in found:
                 found.append(register)

@@ -92,39 +92,40 @@ def _mark_loaded(decoding: Decoding) -> Mark:
     return marks
 
 
-def _mark_all(decoding: Decoding, kind: str, chosen: Callable[[Window], Any]) -> Mark:
-    """Mark results as undefined as a whole at chosen positions; None for no position."""
-    targets, origin = _targets(decoding), Origin(decoding.site, kind)
+def _mark_tensor(decoding: Decoding) -> Mark:
+    """Mark loads of unwritten tensor memory."""
+    targets, origin = _targets(decoding), Origin(decoding.site, "tensor")
 
     def marks(window: Window, mask: Mask | None) -> None:
-        definedness, found = window.batch.checks.definedness, chosen(window)
+        definedness = window.batch.checks.definedness
+        warps = definedness.take_empty()
+        empty = np.isin(window.lane_numbers // WARP, warps) if warps else None
         for _, target in targets:
-            bits = None if found is None else np.where(found, whole_of(target) | COMPUTED, np.uint32(0))
+            bits = None if empty is None else np.where(empty, whole_of(target) | COMPUTED, np.uint32(0))
             definedness.flags.put(window, key_of(target), bits, mask)
-            if found is not None:
+            if empty is not None:
                 definedness.origins[key_of(target)] = origin
 
     return marks
 
 
-def _mark_tensor(decoding: Decoding) -> Mark:
-    """Mark loads of unwritten tensor memory."""
-
-    def empty(window: Window) -> Any:
-        warps = window.batch.checks.definedness.take_empty()
-        return np.isin(window.lane_numbers // WARP, warps) if warps else None
-
-    return _mark_all(decoding, "tensor", empty)
-
-
 def _mark_divided(decoding: Decoding) -> Mark:
-    """Mark results of integer divisions by zero."""
+    """Mark results of integer divisions by zero; those of undefined operands have been marked before."""
+    targets, origin = _targets(decoding), Origin(decoding.site, "division")
 
-    def divided(window: Window) -> Any:
-        lanes = window.batch.checks.definedness.take_divided()
-        return np.isin(window.lane_numbers, lanes) if lanes else None
+    def marks(window: Window, mask: Mask | None) -> None:
+        definedness = window.batch.checks.definedness
+        lanes = definedness.take_divided()
+        for _, target in targets if lanes else ():
+            key, whole = key_of(target), whole_of(target)
+            before = definedness.flags.get(window, key)
+            bits = np.zeros(window.size, np.uint32) if before is None else before
+            divided = np.isin(window.lane_numbers, lanes) & (bits & whole != whole)
+            if divided.any():
+                definedness.flags.put(window, key, np.where(divided, whole | COMPUTED, bits), mask)
+                definedness.origins[key] = origin
 
-    return _mark_all(decoding, "division", divided)
+    return marks
 
 
 # by the source of an undefined result

@@ -170,11 +170,12 @@ class _Maker:
         if choice is not None:
             inserted.append((begin, choose(decoding, choice)))
         inserted += _additions(decoding, begin, decoding.added())
-        if not effects.computes:
+        if not effects.computes and not effects.idle:
             handed = dict.fromkeys(r for r in decoding.handed() if r not in suspects)
             inserted += [(begin, hand_on(decoding, register)) for register in handed]
         inserted += _stores(decoding, end, decoding.reads, compiled)
-        if decoding.writes and not self._how.catches(decoding):
+        # what a load gives is marked behind it, and whether a division divides by zero
+        if decoding.writes and (not self._how.catches(decoding) or effects.undefined_from == "division"):
             # results of shuffles are marked when the lanes exchange values
             got = decoding.first_result() if effects.law == "shuffle" else None
             targets = [register for register in decoding.writes if register != got]

@@ -202,8 +202,10 @@ def hand_on(decoding: Decoding, register: Register) -> Step:
     Of shuffled values and factors of products only contested ones are reported here: others are tracked in the lanes
     that receive them.
     """
-    site, shuffled = decoding.site, decoding.effects.law == "shuffle" and register == decoding.register_at(1)
-    followed = shuffled or register in decoding.factors()
+    site = decoding.site
+    shuffled = [decoding.register_at(n) for n in range(1, 3)] if decoding.effects.law == "shuffle" else []
+    # one register may be the value and the lane number
+    followed = (shuffled.count(register) == 1 and shuffled[0] == register) or register in decoding.factors()
 
     def general(window: Window, mask: Mask | None) -> None:
         bad = undefined(window, register)
@@ -222,32 +224,52 @@ def mark(
 
     Copies and selections keep single bytes. With `joins`, values packed from parts are undefined only if every part is;
     packed conversions always. They are undefined, too, if a predicate is that decides whether the instruction runs: its
-    guard, or one of those in `under`.
+    guard (then also in lanes that do not run it), or one of those in `under`.
     """
     sources = list(dict.fromkeys((*decoding.passing(), *(decoding.factors() if joins else ())))) if passes else []
     source_keys, target_keys = tuple(map(key_of, (*sources, *under))), tuple(map(key_of, targets))
     keys = Registers(source_keys + target_keys)
     # made on first use, which most never have
     made: Callable[[], dict[Key, Bits]] = cache(lambda: _results(decoding, sources, joins) if passes else {})
-    guards = [*under, *(r for r in sources if decoding.role_of(r) == "guard")]
+    own = next((register for register in sources if decoding.role_of(register) == "guard"), None)
+    runs = _running(decoding)
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
         if not checks.definedness.flags.known(window, keys):
             return
-        results = made()
+        results, running = made(), runs(window, mask)
         # compute all results first, since a target may be a source
-        unsure = _any_of([undefined(window, guard) for guard in guards])
+        mine = None if own is None else undefined(window, own)
+        unsure = _any_of([*(undefined(window, one) for one in under), mine])
         found = [results[key](window) if key in results else None for key in target_keys]
-        for target, bits in zip(targets, found, strict=True):
-            if unsure is not None:
-                bits = np.where(unsure, whole_of(target) | COMPUTED, 0 if bits is None else bits)
-            checks.definedness.flags.put(window, key_of(target), bits, mask)
+        if unsure is not None:
+            found = [
+                np.where(unsure, whole_of(target) | COMPUTED, np.uint32(0) if bits is None else bits)
+                for target, bits in zip(targets, found, strict=True)
+            ]
+        # the guard may hold or not: what it leaves as it was is undefined, too
+        reached = running if running is None or mine is None else running | (mine if mask is None else mine & mask)
+        for key, bits in zip(target_keys, found, strict=True):
+            checks.definedness.flags.put(window, key, bits, reached)
         if joins and source_keys and any(bits is not None and bits.any() for bits in found):
             checks.definedness.pass_on(window, source_keys, target_keys)
 
-    marks = Marks(source_keys, target_keys, decoding.guard() is not None)
-    return replace(under_guard(decoding, action(general)), marks=marks)
+    return replace(action(general), marks=Marks(source_keys, target_keys, decoding.guard() is not None))
+
+
+def _running(decoding: Decoding) -> Callable[[Window, Mask | None], Mask | None]:
+    """A function for the active lanes that run an instruction; None if all do."""
+    guard = decoding.guard()
+    if guard is None:
+        return lambda window, mask: mask
+    slot, negated = guard
+
+    def running(window: Window, mask: Mask | None) -> Mask:
+        holds: Mask = ~window.rows[slot] if negated else window.rows[slot]
+        return holds if mask is None else holds & mask
+
+    return running
 
 
 def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[Key, Bits]:
@@ -299,7 +321,8 @@ def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
         # random bits for rounding are not a part
         last = len(decoding.operands) - (decoding.mod("rnd") == "rs")
         return [part for index in range(1, last) for part in decoding.registers_of(index)]
-    if not joins or not effects.parts:
+    # a predicate is a single bit, of which nothing can be packed
+    if not joins or not effects.parts or decoding.mod("type") == "pred":
         return None
     positions = (decoding.position(name) for name in effects.parts)
     return [decoding.register_at(position) for position in positions if position is not None]
