@@ -17,7 +17,6 @@ from kernbench.ptx.text.types import TYPES
 # bit of a selector nibble that replicates the sign of the byte
 _SIGN = 8
 _BYTE_BITS = 8
-
 Bits = Callable[[Window], "Array | None"]
 
 
@@ -196,6 +195,53 @@ def _inserted(decoding: Decoding) -> dict[Key, Bits] | None:
     return {key_of(target): result}
 
 
+def _converted(decoding: Decoding) -> dict[Key, Bits] | None:
+    """Conversions to several numbers in a register: each is undefined if what it is made of is."""
+    target, name = decoding.register_at(0), decoding.mod("dtype")
+    # random bits for rounding are not a part
+    last = len(decoding.operands) - (decoding.mod("rnd") == "rs")
+    sources = [part for index in range(1, last) for part in decoding.registers_of(index)]
+    width = _element_bytes(name)
+    if target is None or width is None:
+        return None
+    # each element of the result with the bytes that it is made of, the lowest first: the first operand is the upper one
+    made: list[tuple[Register | None, int]]
+    if len(sources) == 1:
+        size = _element_bytes(decoding.mod("atype"))
+        if size is None:
+            return None
+        mask = (1 << size) - 1
+        made = [(sources[0], mask), (sources[0], mask << size)]
+    elif decoding.has("ctype"):
+        # below what the third operand has: as much of it as goes above
+        kept = [(sources[2], 1 << byte) for byte in range(TYPES[target.type].nbytes // width - 2)]
+        made = [(sources[1], 0), (sources[0], 0), *kept]
+    else:
+        made = [(source, 0) for source in reversed(sources)]
+
+    def result(window: Window) -> Array | None:
+        rows = [_bits_of(window, source) for source, _ in made]
+        if all(row is None for row in rows):
+            return None
+        found = np.zeros(window.size, np.uint32)
+        for number, ((source, within), row) in enumerate(zip(made, rows, strict=True)):
+            if source is None or row is None:
+                continue
+            wanted = np.uint32(within) if within else whole_of(source)
+            part = np.uint32(((1 << width) - 1) << number * width)
+            found |= np.where(row & wanted == wanted, part | COMPUTED, np.uint32(0))
+        return found
+
+    return {key_of(target): result}
+
+
+def _element_bytes(name: str) -> int | None:
+    """The bytes of one element of a type; None if an element has no whole bytes."""
+    found = TYPES.get(name)
+    bits = 0 if found is None else found.bits // found.lanes
+    return bits // _BYTE_BITS or None
+
+
 def _bytes_within(first: int, end: int, nbytes: int) -> "tuple[np.uint32, np.uint32]":
     """The bytes that are completely in a bit field, and those that are partly in it."""
     whole = partly = 0
@@ -222,4 +268,5 @@ _COPYING: dict[str, Callable[[Decoding], dict[Key, Bits] | None]] = {
     "select": _selected,
     "permute": _permuted,
     "insert": _inserted,
+    "convert and pack": _converted,
 }

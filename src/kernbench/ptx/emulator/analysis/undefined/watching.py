@@ -283,16 +283,19 @@ def _results(decoding: Decoding, sources: list[Register], joins: bool) -> dict[K
 
 def _computed(decoding: Decoding, sources: list[Register], joins: bool) -> Callable[[Window], Any]:
     """Positions at which an instruction's result is undefined; None if there are none."""
-    parts = _parts(decoding, joins)
-    if parts is not None and any(part is None for part in parts):
+    parts, decided = _parts(decoding, joins), _deciding_operands(decoding)
+    certain = sources if parts is None else _always_counting(decoding)
+    # undefined only if every part is
+    joined = [part for part in parts or () if part is not None]
+    if parts is not None and len(joined) < len(parts):
+        joined = []
+    if not joined and not certain:
         return lambda window: None
-    decided = _deciding_operands(decoding)
 
     def computed(window: Window) -> Any:
-        if parts is not None:
-            found = _all_of([undefined(window, part) for part in parts if part is not None])
-        else:
-            found = _any_of([undefined(window, source) for source in sources])
+        found = _any_of([undefined(window, source) for source in certain])
+        if joined:
+            found = _any_of([found, _all_of([undefined(window, part) for part in joined])])
         for decides in decided if found is not None else ():
             found = found & ~decides(window)
         return found
@@ -326,6 +329,23 @@ def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
         return None
     positions = (decoding.position(name) for name in effects.parts)
     return [decoding.register_at(position) for position in positions if position is not None]
+
+
+def _always_counting(decoding: Decoding) -> list[Register]:
+    """The operands of a lop3 of which every bit changes the result, whatever the others are, as in an exclusive or."""
+    lut = decoding.constant_of(4) if "c" in decoding.effects.parts else None
+    if lut is None:
+        return []
+    found, operands = [], [decoding.register_at(index) for index in (1, 2, 3)]
+    for register, place in zip(operands, (4, 2, 1), strict=True):
+        pairs = [(bits, bits | place) for bits in range(8) if not bits & place]
+        if (
+            register is not None
+            and operands.count(register) == 1
+            and all((lut >> one ^ lut >> other) & 1 for one, other in pairs)
+        ):
+            found.append(register)
+    return found
 
 
 def _deciding_operands(decoding: Decoding) -> list[Callable[[Window], Any]]:
