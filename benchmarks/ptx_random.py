@@ -20,7 +20,7 @@ import numpy as np
 
 from kernbench import ptx
 from kernbench.ptx.reference import Outcome, execute
-from kernbench.ptx.reference.programs import BULK, COUNTERS, SLOTS, TABLE, Program, changed_program, safe_program
+from kernbench.ptx.reference.programs import AREAS, BULK, COUNTERS, TABLE, Program, changed_program, safe_program
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
 
@@ -44,7 +44,7 @@ class Tally:
 def arrays_for(program: Program) -> list[np.ndarray]:
     """What a program is given: what its threads store, a table, counters, cells with flags, room for bulk copies."""
     table = np.random.default_rng(program.seed).integers(0, 1 << 32, TABLE, np.uint64).astype(np.uint32)
-    sizes = (program.grid * program.block, TABLE, COUNTERS, 2 * program.grid, SLOTS * program.grid * BULK // 4)
+    sizes = (program.grid * program.block, TABLE, COUNTERS, 2 * program.grid, AREAS * program.grid * BULK // 4)
     arrays = [np.zeros(size, np.uint32) for size in sizes]
     arrays[1] = table
     return arrays

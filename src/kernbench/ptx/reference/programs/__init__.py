@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from kernbench.ptx.reference.programs import asynchronous, clusters, segments
 from kernbench.ptx.reference.programs.changes import CHANGES
-from kernbench.ptx.reference.programs.writer import BULK, COUNTERS, HEAD, SLOTS, TABLE, WARP, Program, Writer
+from kernbench.ptx.reference.programs.writer import AREAS, BULK, COUNTERS, HEAD, TABLE, WARP, Program, Writer
 
-__all__ = ["BULK", "COUNTERS", "MORE", "SEGMENTS", "SLOTS", "TABLE", "Program", "changed_program", "safe_program"]
+__all__ = ["AREAS", "BULK", "COUNTERS", "MORE", "SEGMENTS", "TABLE", "Program", "changed_program", "safe_program"]
 
 SEGMENTS: dict[str, tuple[Callable[[Writer], None], int]] = {
     "exchange": (segments.exchange, 3),
@@ -100,12 +100,12 @@ def _way(w: Writer, way: int, ways: int, more: random.Random) -> list[str]:
     """Segments for blocks whose number modulo `ways` is `way`; all begin with the same free barriers and live warps."""
     if ways == 1:
         return _row(w, w.rng.choice((1, 1, 2)), more, False) + _last(w, more)
-    barrier, living, slot = w.barrier, w.living, w.slot
+    barrier, living, area = w.barrier, w.living, w.area
     rest, elsewhere, after = w.new("%r"), w.new("%p"), w.new("L")
     w.add(f"rem.u32 {rest}, %r1, {ways};", f"setp.ne.u32 {elsewhere}, {rest}, {way};", f"@{elsewhere} bra {after};")
     kinds = _row(w, w.rng.choice((0, 1, 1, 2)), more, False) + _last(w, more)
     w.add(f"{after}:")
-    w.barrier, w.living, w.slot = barrier, living, slot
+    w.barrier, w.living, w.area = barrier, living, area
     return kinds
 
 

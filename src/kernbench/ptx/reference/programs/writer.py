@@ -10,7 +10,7 @@ COUNTERS = 16
 # bytes that a block's bulk copy writes to global memory
 BULK = 512
 # number of such areas for each block
-SLOTS = 5
+AREAS = 5
 HEAD = """.version 8.6
 .target sm_90a
 .address_size 64
@@ -97,7 +97,7 @@ class Writer:
     counts: dict[str, int] = field(default_factory=lambda: {"%r": 10, "%p": 0, "%rd": 8, "L": 0})
     barrier: int = 0
     # where bulk copies write in global memory: number of the area, and the role that last wrote there
-    slot: tuple[int, int | None] = (0, None)
+    area: tuple[int, int | None] = (0, None)
 
     def new(self, kind: str) -> str:
         """A fresh register (or label)."""
@@ -149,10 +149,10 @@ class Writer:
 
         An exited thread publishes nothing: barriers do not wait for it.
         """
-        number, writer = self.slot
-        self.slot = number + (writer is not None and writer not in self.living), role
-        assert self.slot[0] < SLOTS
-        return self.slot[0]
+        number, writer = self.area
+        self.area = number + (writer is not None and writer not in self.living), role
+        assert self.area[0] < AREAS
+        return self.area[0]
 
     def everybody(self) -> None:
         """Synchronise all live threads of a block."""
