@@ -250,7 +250,7 @@ def bulk(w: Writer) -> None:
         w.only([readers[-1]], lambda: w.one_lane(0, write_back))
 
     def write_back() -> None:
-        first = w.room_for_copy(readers[-1]) * w.grid * BULK
+        first = w.area_for_copy(readers[-1]) * w.grid * BULK
         w.add(f"mad.wide.u32 {target}, %r1, {BULK}, %rd4;", f"add.u64 {target}, {target}, {first};")
         w.add(f"cp.async.bulk.global.shared::cta.bulk_group [{target}], [{base}], {nbytes};")
         w.add("cp.async.bulk.commit_group;")

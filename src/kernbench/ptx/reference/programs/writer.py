@@ -144,7 +144,7 @@ class Writer:
         assert self.barrier < 16
         return self.barrier
 
-    def room_for_copy(self, role: int) -> int:
+    def area_for_copy(self, role: int) -> int:
         """The area to which a role may write by a bulk copy: a new one if the role that last wrote has exited.
 
         An exited thread publishes nothing: barriers do not wait for it.
