@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from collections import Counter
 from difflib import SequenceMatcher
 from itertools import pairwise
 from pathlib import Path
@@ -160,6 +161,13 @@ WRITTEN = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
 def test_no_paragraph_is_there_twice(path):
     assert twice(path.read_text()) == []
+
+
+def test_no_entry_of_the_changelog_is_there_twice():
+    """Two versions of an entry, which merges leave anywhere in a section, begin alike."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    begins = Counter(entry[:60] for entry in paragraphs(text))
+    assert [begin for begin, count in begins.items() if count > 1] == []
 
 
 def test_a_paragraph_that_is_there_twice_is_seen():

@@ -337,8 +337,8 @@ def _always_counting(decoding: Decoding) -> list[Register]:
     if lut is None:
         return []
     found, operands = [], [decoding.register_at(index) for index in (1, 2, 3)]
-    for register, place in zip(operands, (4, 2, 1), strict=True):
-        pairs = [(bits, bits | place) for bits in range(8) if not bits & place]
+    for register, index_bit in zip(operands, (4, 2, 1), strict=True):
+        pairs = [(bits, bits | index_bit) for bits in range(8) if not bits & index_bit]
         if (
             register is not None
             and operands.count(register) == 1
