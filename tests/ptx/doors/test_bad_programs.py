@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from tests.ptx.doors.kernels import ADD_ONE, word
 from tests.ptx.doors.test_exec import run_under
 
 from kernbench.ptx.doors.options import Options
+from kernbench.ptx.doors.session import Notes
 from kernbench.ptx.doors.summary import read_session
 from kernbench.ptx.front.commands import exec as command
 from kernbench.ptx.front.ending import descendants, end_program
@@ -135,6 +137,26 @@ def test_an_interrupted_launch_is_one_that_did_not_end(session_of, tmp_path, mon
     assert summary.errors == ["launch 1: interrupted by KeyboardInterrupt"]
     case = command._Case("program.py", summary, Options().arch)
     assert (case.passed, case.run, case.error) == (False, None, summary.errors[0])
+
+
+def test_an_interrupted_launch_is_not_called_wrong(session_of, tmp_path, monkeypatch):
+    """It has no finding: its compile-time constants are not to blame."""
+    session = session_of(folder=tmp_path)
+    kernel = session.load(ADD_ONE).kernel("add_one")
+    run = session.device.run
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    for width, runs in ((32, run), (64, interrupted)):
+        monkeypatch.setattr(session.device, "run", runs)
+        arrays = [session.memory.allocate(256, name, written=True) for name in "xy"]
+        words = [*(one.to_bytes(8, "little") for one in arrays), (64).to_bytes(4, "little")]
+        with nullcontext() if runs is run else pytest.raises(KeyboardInterrupt):
+            session.launch(kernel, 2, 64, words, notes=Notes(details={"constants": {"B": width}}))
+    (summary,) = read_session(tmp_path).kernels
+    assert summary.errors == ["launch 2: interrupted by KeyboardInterrupt"]
+    assert summary.parting == ""
 
 
 INTERRUPTED = """

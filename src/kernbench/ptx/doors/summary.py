@@ -133,16 +133,18 @@ class KernelSummary:
     def parting(self) -> str:
         """The compile-time constants that distinguish launches that went wrong from those that did not.
 
-        Empty if none do.
+        Empty if none do. A launch that did not run to its end and has no finding is neither: one that was interrupted
+        or took too long.
         """
-        judged = [launch for launch in self.launches if launch["treatment"] == CHECKED]
+        ended = [launch for launch in self.launches if launch["findings"] or launch["status"] == "finished"]
+        judged = [launch for launch in ended if launch["treatment"] == CHECKED]
         constants = [launch["details"].get("constants", {}) for launch in judged]
         names = dict.fromkeys(name for one in constants for name in one)
         differ = [name for name in names if len({str(one.get(name)) for one in constants}) > 1]
         bad, good = dict[str, None](), dict[str, None]()
         for launch, one in zip(judged, constants, strict=True):
             words = ", ".join(f"{name} {one[name]}" for name in differ if name in one)
-            (bad if launch["findings"] or launch in self.failed else good)[words] = None
+            (bad if launch["findings"] else good)[words] = None
         if not bad or not good or bad.keys() & good.keys():
             return ""
         return f"wrong with {_some(bad)}; not with {_some(good)}"
