@@ -195,6 +195,14 @@ with ptx.emulated("sm_90a") as session:
 {program}
 print([(launch.title.split("(")[0], launch.status, len(launch.findings)) for launch in session.launches])
 """
+AGAIN = """
+import sys
+from kernbench import ptx
+for _ in range(2):
+    with ptx.emulated("sm_90a") as session:
+{program}
+    print([(launch.title.split("(")[0], launch.status, len(launch.findings)) for launch in session.launches])
+"""
 
 
 @pytest.fixture(params=FRONT_ENDS)
@@ -249,6 +257,15 @@ def test_it_runs_inside_an_emulated_gpu_of_its_own_process(front_end, tmp_path):
     front_end.succeeds(done)
     assert "twice" in done.stdout
     assert "'finished', 0)" in done.stdout
+
+
+def test_it_runs_inside_a_second_emulated_gpu_of_its_process(front_end, tmp_path):
+    """What a front end read of its environment when it was imported still holds."""
+    path = tmp_path / "program.py"
+    path.write_text(AGAIN.format(program=textwrap.indent(front_end.program, "        ")))
+    done = run(sys.executable, path, "128")
+    front_end.succeeds(done)
+    assert done.stdout.count("'finished', 0)") == 2, done.stdout + done.stderr
 
 
 def test_a_front_end_that_cannot_compile_is_skipped_and_no_other():

@@ -4,12 +4,15 @@ Under `kernbench exec` the library is preloaded. Here it is loaded when such a f
 loading libcuda.so.1 gives our library. If NVIDIA's is already loaded, it is too late.
 """
 
+import atexit
 import ctypes
 import os
+import shutil
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import cache
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -69,9 +72,8 @@ class DriverDoor:
 
     def _switches(self) -> None:
         """Make the compilers of front ends produce PTX."""
-        kept = tempfile.TemporaryDirectory(prefix="kernbench-")
-        self._patches.later(kept.cleanup)
-        for name, value in compiler_switches(os.environ, kept.name, kept.name).items():
+        kept = _kept_folder()
+        for name, value in compiler_switches(os.environ, kept, kept).items():
             self._patches.item(os.environ, name, value)
 
     def _watch(self, library: ctypes.CDLL) -> None:
@@ -90,6 +92,23 @@ class DriverDoor:
 
         self._patches.set(ExtensionFileLoader, "create_module", create_module)
         self._patches.set(ctypes.CDLL, "__init__", load_library)
+
+
+@cache
+def _kept_folder() -> str:
+    """The folder for texts that compilers keep, until the process ends.
+
+    CuTe DSL reads its environment variables once, so the folder must outlive the session that it was imported in.
+    """
+    folder, process = tempfile.mkdtemp(prefix="kernbench-"), os.getpid()
+
+    def remove() -> None:
+        # not by a forked copy of the process
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
 def _load() -> Answering:
