@@ -12,7 +12,7 @@ from kernbench.npu.isa.operations import OPERATIONS, Operation
 from kernbench.npu.isa.units import AIC, AIV0, AIV1, LANES, PIPE_NUMBER, PIPES, S
 from kernbench.npu.recording.record import NONE, ROW
 from kernbench.npu.tasks.predicates import OPERATORS
-from kernbench.npu.tasks.signals import ADDS, MOST_COUNT, MOST_FLAGS, SETS, Key, elements_of
+from kernbench.npu.tasks.signals import ADDS, MOST_COUNT, MOST_FLAGS, SETS, Key, elements_of, unset
 from kernbench.npu.tasks.tensors import Tensor
 
 __kernbench_internal__ = True
@@ -203,12 +203,14 @@ class Signalling(Scaled):
         array = signal.buffer.array
         assert array is not None
         before = int(array[signal.offset])
-        signal.buffer.shadow.notify(signal, self.block)
+        is_unset = op == ADDS and self._lack_value("tnotify adds to", signal, (element,))
+        signal.buffer.shadow.notify(signal, self.block, self.sites.here())
         signals = self.context.signals
         signals.initial.setdefault(element, before)
         array[signal.offset] = value if op == SETS else _wrapped(before + value)
         where = self.sites.places[site]
-        post = signals.post(self.block, self.lane, _S, where, element=element, op=op, value=value, before=before)
+        post = signals.post(self.block, self.lane, _S, where, element=element, op=op, value=value, before=before,
+                            is_unset=is_unset)  # fmt: skip
         self._append(ROW.pack(_NOTIFY.code, self.lane, _S, site, NONE, NONE, NONE, NONE, post.number, 0))
 
     def twait(self, signals: Tensor, value: int, cmp: str = "eq") -> None:
@@ -226,13 +228,14 @@ class Signalling(Scaled):
         for number, offset in elements:
             known.initial.setdefault((number, offset), int(array[offset]))
         compare = OPERATORS[cmp]
+        is_unset = self._begins_to_wait(signals, elements)
 
         def can_go() -> bool:
             return all(compare(int(array[offset]), value) for _, offset in elements)
 
         if not can_go():
             self.wait(None, "twait", can_go, where, lambda: self._unsatisfied(signals, elements, cmp, value), False)
-        made = known.wait(self.block, self.lane, where, elements=elements, op=cmp, target=value)
+        made = known.wait(self.block, self.lane, where, elements=elements, op=cmp, target=value, is_unset=is_unset)
         self._append(ROW.pack(_WAIT.code, self.lane, _S, site, NONE, NONE, NONE, NONE, made.number, 0))
 
     def poll(self, signal: Tensor) -> int:
@@ -251,6 +254,7 @@ class Signalling(Scaled):
         assert array is not None
         offset, rows = element[1], self.context.recording.rows
         value = int(array[offset])
+        is_unset = self._begins_to_wait(signal, (element,))
         start = known.initial.setdefault(element, value)
         key = (self.block.number, self.lane)
         last = self._polled.get(key)
@@ -262,7 +266,8 @@ class Signalling(Scaled):
         before = last[1] if last is not None and last[0] == element else start
         if value != before:
             way = "ge" if value > before else "le"
-            made = known.wait(self.block, self.lane, where, elements=(element,), op=way, target=value)
+            made = known.wait(self.block, self.lane, where, elements=(element,), op=way, target=value,
+                               is_unset=is_unset)  # fmt: skip
             self._append(ROW.pack(_POLL.code, self.lane, _S, site, NONE, NONE, NONE, NONE, made.number, 0))
         self._polled[key] = (element, value, len(rows))
         return value
@@ -283,6 +288,23 @@ class Signalling(Scaled):
             f"{len(left)} of {len(elements)} signals of {tensor.buffer.describe()} are not {cmp} {value}, element "
             f"{left[0]} is {int(array[left[0]])}; {sent} notifications were sent to them"
         )
+
+    def _begins_to_wait(self, signals: Tensor, elements: tuple[tuple[int, int], ...]) -> bool:
+        """Report what tasks store into the signals and nothing orders, and signals without a value; whether there were
+        any of these.
+        """
+        site = self.sites.here(2)
+        for _, offset in elements:
+            signals.buffer.shadow.use_signal(offset, self.block, site)
+        return self._lack_value("a wait looks at", signals, elements)
+
+    def _lack_value(self, verb: str, signals: Tensor, elements: tuple[tuple[int, int], ...]) -> bool:
+        """Report if an element has no value yet; whether it was so."""
+        shadow = signals.buffer.shadow
+        if all(shadow.has_value(offset) for _, offset in elements):
+            return False
+        self.report(*unset(verb, signals.buffer), signals.buffer.name)
+        return True
 
     @refusing
     def _check_signal(self, name: str, signal: Tensor, value: int) -> None:

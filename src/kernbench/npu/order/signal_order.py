@@ -15,7 +15,7 @@ from kernbench.npu.isa.operations import AWAIT, CLASSES, LOAD, NAMES, POST, SCAL
 from kernbench.npu.isa.units import LANES, PER_LANE
 from kernbench.npu.order.checks import inspect, memory_meets, posts_table
 from kernbench.npu.order.necessity import Necessity, in_order
-from kernbench.npu.tasks.signals import SETS, Post, Wait
+from kernbench.npu.tasks.signals import SETS, Post, Wait, unset
 from kernbench.npu.tasks.task import Context
 from kernbench.npu.tasks.tensors import extent
 from kernbench.result.finding import Finding, Other
@@ -33,6 +33,7 @@ def conclude_signals(context: Context) -> None:
     recording.rests_on = [tuple(sorted(order.rests[w.number])) for w in signals.waits]
     for element, posts in order.by_element.items():
         _check_element(context, order, element, posts)
+        _check_values(context, order, element, posts)
     _check_residency(context, order)
     _check_memory(context)
 
@@ -47,6 +48,8 @@ class _Order:
         self.by_element = self._necessity.posts
         self.rests: list[set[int]] = [set() for _ in self.signals.waits]
         self.before: dict[int, int] = {}
+        # of each wait: what happens before it begins to wait
+        self.begun: dict[int, int] = {}
 
     def bit(self, event: Post | Wait) -> int:
         """The bit position of a post or wait."""
@@ -71,6 +74,7 @@ class _Order:
                 for number, bits in of_task.items():
                     known |= bits if event.block.task.after(number) else 0
             if isinstance(event, Wait):
+                self.begun[event.number] = known
                 known = self._rest(event, known)
             self.before[self.bit(event)] = known
             last[key] = known | 1 << self.bit(event)
@@ -114,6 +118,21 @@ def _check_element(context: Context, order: _Order, element: Element, posts: lis
             message = f"the signal of {name} is set to {two.value} while nobody surely saw that it was {two.before}"
             _report(context, "flag-misuse", message, two, one, "wait for an answer before the next setting")
     _check_equal(context, order, element, waits)
+
+
+def _check_values(context: Context, order: _Order, element: Element, posts: list[Post]) -> None:
+    """Report uses of a signal that had a value in this run only by chance: a notification that came first gave it."""
+    buffer = context.buffers[element[0]]
+    if buffer.external or buffer.shadow.holds(element[1]):
+        return
+    gives = sum(1 << order.bit(post) for post in posts if post.op == SETS)
+    waits = [w for w in context.signals.waits if element in w.elements and not w.is_unset]
+    late: list[tuple[str, Post | Wait]]
+    late = [("a wait looks at", wait) for wait in waits if not order.begun[wait.number] & gives]
+    adds = [post for post in posts if post.op != SETS and not post.is_unset]
+    late += [("tnotify adds to", post) for post in adds if not order.before[order.bit(post)] & gives]
+    for verb, event in late:
+        context.report(*unset(verb, buffer), event.block, buffer.name, where=event.where)
 
 
 def _is_missed(order: _Order, waits: list[Wait], one: Post, two: Post) -> bool:

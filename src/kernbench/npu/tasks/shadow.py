@@ -54,14 +54,18 @@ class Shadow:
         self._asked: dict[int, list[Task]] = {}
         # elements that were notified, and by which tasks
         self._notified: dict[int, dict[int, Task]] = {}
+        # for each signal the blocks that used it: whether they notified it; and their last lines
+        self._signalled: dict[int, dict[int, bool]] = {}
+        self._signal_sites: dict[int, int] = {}
 
     def read(self, tensor: Tensor, runs: Runs, block: Block, site: int) -> None:
         """`block` reads these elements."""
         if self.cached and runs is not ELEMENT:
             self._look_into_caches(tensor, runs, block)
+        known = self._look_at_signals(tensor, runs, block, "reads") if self._signalled else 0
         if not self._is_written:
-            if not self._buffer.external:
-                self._uninitialised(tensor, prod(tensor.shape))
+            if not self._buffer.external and prod(tensor.shape) > known:
+                self._uninitialised(tensor, prod(tensor.shape) - known)
             self._reads.append((block, site, tensor, runs))
             return
         missing, number = 0, block.number
@@ -74,8 +78,8 @@ class Shadow:
                     self._check(block, abs(mark) - 1, "reads", "wrote", self._write_sites, "missing-dependence")
                 if readers != number + 1:
                     self._pieces[k] = (mark, number + 1 if readers == NOBODY else self._joined(readers, number))
-        if missing and not self._buffer.external:
-            self._uninitialised(tensor, missing)
+        if missing > known and not self._buffer.external:
+            self._uninitialised(tensor, missing - known)
         self._read_sites[number] = site
 
     def write(self, tensor: Tensor, runs: Runs, block: Block, site: int, adds: bool = False) -> None:
@@ -84,6 +88,8 @@ class Shadow:
         missing = 0
         if self._asked:
             self._check_asked(tensor, runs, block)
+        if self._signalled:
+            self._look_at_signals(tensor, runs, block, "writes")
         for line, offset in self._lines_of(tensor, runs) if self.cached else ():
             line.overwritten[offset] = block.number
         piece = (-(block.number + 1) if adds else block.number + 1, NOBODY)
@@ -147,11 +153,40 @@ class Shadow:
                 self._report_predicate(task, writer)
         self._asked.setdefault(element.offset, []).append(task)
 
-    def notify(self, signal: Tensor, block: Block) -> None:
-        """A block sets a signal, or adds to it: only predicates are checked here, waits elsewhere."""
+    def notify(self, signal: Tensor, block: Block, site: int) -> None:
+        """A block sets a signal, or adds to it: predicates and stores of tasks are checked here, waits elsewhere."""
         if self._asked:
             self._check_asked(signal, ELEMENT, block)
+        self.use_signal(signal.offset, block, site, True)
         self._notified.setdefault(signal.offset, {})[block.task.number] = block.task
+
+    def use_signal(self, element: int, block: Block, site: int, notifies: bool = False) -> None:
+        """A block uses an element as a signal: tasks that stored it, or load what is notified, must be done."""
+        self._begin()
+        mark, readers = self._pieces[bisect_left(self._starts, element + 1) - 1]
+        verb, writer = "notifies" if notifies else "waits for", abs(mark) - 1
+        if mark != NOBODY and (mark >= ORCHESTRATOR or self.context.task_of(writer) is not block.task):
+            self._check(block, writer, verb, "wrote", self._write_sites, "missing-dependence")
+        for other in (readers - 1,) if readers > 0 else self._sets[-readers]:
+            if notifies and self.context.task_of(other) is not block.task:
+                self._check(block, other, verb, "read", self._read_sites, "write-after-read")
+        blocks = self._signalled.setdefault(element, {})
+        blocks[block.number] = notifies or blocks.get(block.number, False)
+        self._signal_sites[block.number] = site
+
+    def _look_at_signals(self, tensor: Tensor, runs: Runs, block: Block, verb: str) -> int:
+        """A transfer touches elements that are signals, too: tasks that use them must be done. Returns how many of them
+        have a value by a notification alone.
+        """
+        (offsets, length), alone = runs, 0
+        for element, blocks in self._signalled.items():
+            if any(o <= element - tensor.offset < o + length for o in offsets):
+                alone += element in self._notified and not self.holds(element)
+                for other, notified in blocks.items():
+                    if (notified or verb == "writes") and self.context.task_of(other) is not block.task:
+                        past = "notified" if notified else "waited for"
+                        self._check(block, other, verb, past, self._signal_sites, "missing-dependence")
+        return alone
 
     def _check_asked(self, tensor: Tensor, runs: Runs, block: Block) -> None:
         """A block writes: predicates must not read these elements, or have read them before."""
@@ -237,6 +272,10 @@ class Shadow:
     def holds(self, element: int) -> bool:
         """Whether an element was written."""
         return self._pieces[bisect_left(self._starts, element + 1) - 1][0] != NOBODY
+
+    def has_value(self, element: int) -> bool:
+        """Whether an element was written, notified, or came from the host."""
+        return self._buffer.external or element in self._notified or self.holds(element)
 
     def unwritten(self) -> int:
         """How many elements were neither written nor notified."""

@@ -17,7 +17,7 @@ from kernbench.result.finding import Place
 
 if TYPE_CHECKING:
     from kernbench.npu.tasks.task import Block, Task
-    from kernbench.npu.tasks.tensors import Tensor
+    from kernbench.npu.tasks.tensors import Buffer, Tensor
 
 # the counters of the chip have four bits
 MOST_COUNT, MOST_FLAGS = 15, 16
@@ -37,6 +37,8 @@ class Post:
     op: str = ""
     value: int = 0
     before: int = 0
+    # whether it adds to an element that had no value yet, which was reported
+    is_unset: bool = False
 
 
 @dataclass
@@ -53,6 +55,8 @@ class Wait:
     target: int = 0
     # how many posts had been made when it ended
     seen: int = 0
+    # whether it began to look at an element that had no value yet, which was reported
+    is_unset: bool = False
 
     def holds(self, value: int) -> bool:
         """Whether a value ends the wait."""
@@ -117,6 +121,13 @@ class Signals:
         for flag in self.flags.values():
             for who in [w for w, posts in flag.posts.items() if posts and posts[0].block.task is task]:
                 del flag.posts[who]
+
+
+def unset(verb: str, buffer: "Buffer") -> tuple[str, str, str]:
+    """Kind, message and hint of a finding: what uses a signal before it has a value."""
+    message = f"{verb} a signal of {buffer.describe()} that nobody surely gave a value before: memory may hold any"
+    hint = "CREATE(..., initial_value=0), or store zeros in a task before this one: a notification may come too late"
+    return "uninitialised-read", message, hint
 
 
 def elements_of(tensor: "Tensor") -> tuple[tuple[int, int], ...]:
