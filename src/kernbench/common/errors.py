@@ -1,11 +1,16 @@
-"""The errors users see: one root, and one class for each answer to "whose mistake is it"."""
+"""The errors users see: one root, and one class for each answer to "whose mistake is it"; and the lines of others."""
 
-from collections.abc import Iterable
+import dis
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from traceback import walk_tb
+from types import FrameType, TracebackType
 from typing import Any
 
 # largest number of characters of a kernel's error that a finding shows
 SHOWN_OF_KERNELS = 2000
+# the two instructions of one that Python 3.11 joined
+_JOINED = 2
 
 
 class KernbenchError(Exception):
@@ -81,3 +86,27 @@ def unknown(what: str, name: object, known: Iterable[object]) -> str:
     close = get_close_matches(str(name), names, n=1)
     guess = f" Did you mean {close[0]!r}?" if close else ""
     return f"unknown {what} {name!r}; known: {', '.join(names)}.{guess}"
+
+
+def traced(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """Each frame of the traceback with its line, outermost first.
+
+    Python 3.11 executes the last instruction of one line and the first of the next as one, depending on how often the
+    code has run: a variable that has no value in the second line is then an error of the first.
+    """
+    trace = error.__traceback__
+    for frame, line in walk_tb(trace):
+        is_last = trace is not None and trace.tb_next is None
+        yield frame, (_line_of_variable(error, trace) or line) if is_last and type(error) is UnboundLocalError else line
+        trace = trace.tb_next if trace is not None else None
+
+
+def _line_of_variable(error: BaseException, trace: TracebackType | None) -> int | None:
+    """The line in which the variable is read that has no value."""
+    assert trace is not None
+    following = (one for one in dis.get_instructions(trace.tb_frame.f_code) if one.offset >= trace.tb_lasti)
+    for _, instruction in zip(range(_JOINED), following, strict=False):
+        reads = instruction.opname.startswith(("LOAD_FAST", "DELETE_FAST"))
+        if reads and f"'{instruction.argval}'" in str(error) and instruction.positions is not None:
+            return instruction.positions.lineno
+    return None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit
 
-from kernbench.common.errors import SHOWN_OF_KERNELS, KernbenchError, KernelError, said, was_raised_by_kernel
+from kernbench.common.errors import SHOWN_OF_KERNELS, KernbenchError, KernelError, said, traced, was_raised_by_kernel
 from kernbench.common.ipcq_types import OPPOSITE
 from kernbench.common.pe_commands import TensorHandle
 from kernbench.machine import Machine
@@ -33,7 +33,7 @@ from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.jobs import one_thread
 from kernbench.safety.memory import AddressSpace, Kept, Region
-from kernbench.safety.places import SiteTable, is_installed, traced
+from kernbench.safety.places import SiteTable, is_installed
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock

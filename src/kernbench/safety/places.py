@@ -4,18 +4,14 @@ A module of kernbench that kernels call into sets `__kernbench_internal__ = True
 location is the innermost line outside of it.
 """
 
-import dis
 import os
-from collections.abc import Iterator
 from sys import _getframe
-from traceback import walk_tb
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 
+from kernbench.common.errors import traced
 from kernbench.result.finding import Place
 
 _PYTHON = os.path.dirname(os.__file__) + os.sep
-# the two instructions of one that Python 3.11 joined
-_JOINED = 2
 
 
 class SiteTable:
@@ -109,27 +105,3 @@ def raised_at(error: BaseException) -> Place | None:
 def is_installed(file: str) -> bool:
     """Whether a source file belongs to Python itself or to an installed package."""
     return "site-packages" in file or file.startswith((_PYTHON, "<frozen"))
-
-
-def traced(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """Each frame of the traceback with its line, outermost first.
-
-    Python 3.11 executes the last instruction of one line and the first of the next as one, depending on how often the
-    code has run: a variable that has no value in the second line is then an error of the first.
-    """
-    trace = error.__traceback__
-    for frame, line in walk_tb(trace):
-        is_last = trace is not None and trace.tb_next is None
-        yield frame, (_line_of_variable(error, trace) or line) if is_last and type(error) is UnboundLocalError else line
-        trace = trace.tb_next if trace is not None else None
-
-
-def _line_of_variable(error: BaseException, trace: TracebackType | None) -> int | None:
-    """The line in which the variable is read that has no value."""
-    assert trace is not None
-    following = (one for one in dis.get_instructions(trace.tb_frame.f_code) if one.offset >= trace.tb_lasti)
-    for _, instruction in zip(range(_JOINED), following, strict=False):
-        reads = instruction.opname.startswith(("LOAD_FAST", "DELETE_FAST"))
-        if reads and f"'{instruction.argval}'" in str(error) and instruction.positions is not None:
-            return instruction.positions.lineno
-    return None

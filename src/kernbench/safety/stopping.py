@@ -20,11 +20,10 @@ from types import FrameType
 from typing import Any
 
 from kernbench.common.dtypes import Array
-from kernbench.common.errors import MisuseError
+from kernbench.common.errors import MisuseError, traced
 from kernbench.result.finding import FAULT, Finding, Place, place_dict
 from kernbench.safety.budget import OverBudgetError
 from kernbench.safety.held import Show, held_in
-from kernbench.safety.places import traced
 
 FINDING = "finding"
 _NEAREST = 3

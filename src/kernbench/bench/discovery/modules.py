@@ -10,9 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 from kernbench.bench.discovery.libraries import restored
-from kernbench.common.errors import BenchError, said
+from kernbench.common.errors import BenchError, said, traced
 from kernbench.safety.alarm import TooLateError, within
-from kernbench.safety.places import traced
 from kernbench.safety.processes.interpreter import Interpreter
 
 # prefix of the names of modules loaded from files

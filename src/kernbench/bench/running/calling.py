@@ -11,8 +11,7 @@ from kernbench import golden
 from kernbench.bench.definition.bench import Bench
 from kernbench.bench.discovery.libraries import blamed
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
-from kernbench.common.errors import BenchError, KernbenchError, said
-from kernbench.safety.places import traced
+from kernbench.common.errors import BenchError, KernbenchError, said, traced
 
 _PACKAGE = Path(golden.__file__).parent.parent
 # the result of a function of a bench

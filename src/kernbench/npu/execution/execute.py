@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from kernbench.common.errors import SHOWN_OF_KERNELS, KernelError, MisuseError, said, unknown, was_raised_by_kernel
+from kernbench.common.errors import (
+    SHOWN_OF_KERNELS,
+    KernelError,
+    MisuseError,
+    said,
+    traced,
+    unknown,
+    was_raised_by_kernel,
+)
 from kernbench.npu.core.transfers import KernelCore
 from kernbench.npu.execution.dividing import Division
 from kernbench.npu.execution.residency import Residency
@@ -27,7 +35,7 @@ from kernbench.npu.tasks.task import Binding, Block, Context, Task
 from kernbench.npu.tasks.tensors import Tensor
 from kernbench.result.finding import Finding, Other, Place
 from kernbench.safety.budget import OverBudgetError
-from kernbench.safety.places import is_installed, traced
+from kernbench.safety.places import is_installed
 from kernbench.safety.unrun import check_ran
 
 __kernbench_internal__ = True

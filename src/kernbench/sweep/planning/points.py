@@ -15,11 +15,10 @@ import kernbench
 from kernbench.bench import find, run_bench
 from kernbench.bench.definition.machines import load_machine, machine_key
 from kernbench.bench.discovery.libraries import blamed
-from kernbench.common.errors import KernbenchError, MachineError
+from kernbench.common.errors import KernbenchError, MachineError, traced
 from kernbench.result.launches import bound_of, joined_metrics
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
-from kernbench.safety.places import traced
 from kernbench.sweep.planning.plan import Group, Plan, Point, one_line
 from kernbench.targets.registry import of_run
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from kernbench import mesh, npu
-from kernbench.safety.places import traced
+from kernbench.common.errors import traced
 
 
 def adds_to_nothing(tl, address):
