@@ -55,3 +55,12 @@ def test_lanes_with_defined_values_keep_theirs():
     body = HEAD + CHOICES["two paths"]
     assert run(body + "  @%p1 st.global.u32 [%rd3], %r11;\n") == []
     assert np.all([f.count == 12 for f in run(body + STORE)])
+
+
+@pytest.mark.parametrize("undecided", ["or.pred %p3, %p3, %p2", "or.pred %p3, %p2, %p3", "xor.pred %p3, %p3, %p2"])
+def test_a_condition_joined_with_an_undefined_one_is_undefined(undecided):
+    body = HEAD + "  setp.eq.u32 %p3, %r0, 3;\n  " + undecided + ";\n  @%p3 bra DONE;\n" + STORE + "DONE:\n"
+    (found,) = run(body)
+    assert "decides whether something runs" in found.message
+    # true in the lanes whose word nobody wrote
+    assert run(body.replace("setp.eq.u32 %p3, %r0, 3", "setp.ge.u32 %p3, %r0, 20").replace("xor", "or")) == []

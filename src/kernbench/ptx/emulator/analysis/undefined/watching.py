@@ -325,7 +325,7 @@ def _parts(decoding: Decoding, joins: bool) -> list[Register | None] | None:
         last = len(decoding.operands) - (decoding.mod("rnd") == "rs")
         return [part for index in range(1, last) for part in decoding.registers_of(index)]
     # a predicate is a single bit, of which nothing can be packed
-    if not joins or not effects.parts or decoding.mod("type") == "pred":
+    if not joins or not effects.parts or (decoding.has("type") and decoding.mod("type") == "pred"):
         return None
     positions = (decoding.position(name) for name in effects.parts)
     return [decoding.register_at(position) for position in positions if position is not None]
