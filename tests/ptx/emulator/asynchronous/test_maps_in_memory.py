@@ -68,3 +68,34 @@ def test_two_blocks_store_the_same_rows(parameters, named):
 
 def test_sums_of_two_blocks_do_not_race():
     assert findings(APART, "%rd2", 4, SUM)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        (".local .align 64 .b8 mine[128]; mov.b64 %rd1, mine; cvta.local.u64", "declare the parameter `const __grid_"),
+        (".shared .align 64 .b8 ours[128]; mov.b64 %rd1, ours; cvta.shared.u64", "in global, constant or parameter"),
+    ],
+)
+def test_a_map_in_memory_that_has_none(address, said):
+    named = "%rd1"
+    text = STORE.replace("mov.b64 %rd1, GIVEN; cvta.param.u64", address)
+    assert text != STORE
+    device = ptx.EmulatedDevice(arch="sm_90a")
+    out = device.array(np.zeros((32, 32), np.uint32), "out")
+    tensor_map = device.tensor_map(out, dims=(32, 32), strides=(128,), box=(32, 8))
+    room = device.array(np.zeros(64, np.uint32), "room")
+    for word, part in (
+        ("ROWS", "8"),
+        ("INSTRUCTION", COPY),
+        ("MAP", named),
+        ("PARAMETERS", APART[0]),
+        ("ROOM", "room"),
+    ):
+        text = text.replace(word, part)
+    text = text.replace(
+        "add.u64 %rd5, %rd1, %rd3;", "mov.b64 %rd5, map; cvta.param.u64 %rd5, %rd5; add.u64 %rd5, %rd5, %rd3;"
+    )
+    run = device.launch(ptx.parse(text).kernels["kernel"], 2, 256, [tensor_map, room])
+    assert [finding.kind for finding in run.findings] == ["misuse"]
+    assert said in run.findings[0].message

@@ -22,7 +22,7 @@ from kernbench.ptx.emulator.asynchronous.copies.bulk import Ends, Reduction, rep
 from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, InGroup, OnBarrier, distinct
 from kernbench.ptx.emulator.asynchronous.copies.tensor_maps import decode
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
-from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, Arena
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE, TRACKED, Arena
 from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.launching.tensor_map import SWIZZLES, TENSOR_MAP_BYTES, TensorMapDescription
@@ -151,6 +151,16 @@ def pixels(box: Box, points: Array, count: int) -> Array:
     return np.stack(found, axis=1)
 
 
+def _wrong_with(address: int) -> str:
+    """Why an address is not that of a tensor map."""
+    if LOCAL_BASE <= address < SHARED_BASE:
+        return (
+            "it is in local memory, where compilers copy a parameter whose address is taken; in CUDA C++ declare the "
+            "parameter `const __grid_constant__ CUtensorMap`"
+        )
+    return "it must be aligned to 64 bytes, and in global, constant or parameter memory"
+
+
 class TensorMaps:
     """Tensor maps that a launch reads from memory; equal bytes are decoded once."""
 
@@ -162,9 +172,7 @@ class TensorMaps:
         """The tensor map at an address of global, constant or parameter memory."""
         offset = self._arena.real(address) - GLOBAL_BASE
         if address % 64 or not 0 <= offset <= self._arena.used - TENSOR_MAP_BYTES:
-            raise MisuseError(
-                f"{address:#x} is no address of a tensor map: it must be aligned to 64 bytes, and not shared"
-            )
+            raise MisuseError(f"{address:#x} is no address of a tensor map: {_wrong_with(address)}")
         if self._arena.footprint is not None:
             self._arena.footprint.ranges(np.array([offset]), np.array([TENSOR_MAP_BYTES]), False, everything=True)
         data = self._arena.words[1][offset : offset + TENSOR_MAP_BYTES].tobytes()
