@@ -40,7 +40,9 @@ _SWIZZLES = {
     "128B.atom64B": (1, 6, 0),
 }
 _NOTHING: Array = np.zeros(0, np.int64)
+# what fills boxes outside of the tensor where their map says "nan"
 _NAN = b"\xf7\x7f" * 8
+_FILL = np.uint32(int.from_bytes(_NAN[:4], "little"))
 # bits of f32's infinity, and of the NaN that loads through maps of tf32 make of every NaN (measured on an H200)
 _INFINITY, _TF32_NAN = np.uint32(0x7F80_0000), np.uint32(0x7FFF_E000)
 
@@ -411,9 +413,14 @@ class _Move:
 
 
 def _round_to_tf32(words: Array, starts: Array, lengths: Array) -> None:
-    """Round loaded tf32 elements to the nearest value of 10 mantissa bits, ties to even; every NaN becomes tf32's."""
+    """Round loaded tf32 elements to the nearest value of 10 mantissa bits, ties to even; every NaN becomes tf32's.
+
+    What fills the box outside of the tensor stays as it is. An element of the tensor with the bits of that NaN stays,
+    too, which a GPU makes tf32's NaN.
+    """
     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
         part = words[start : start + length]
         rounded = (part + ((part >> np.uint32(13) & np.uint32(1)) + np.uint32(0xFFF))) & np.uint32(0xFFFF_E000)
         magnitude = part & np.uint32(0x7FFF_FFFF)
-        part[...] = np.where(magnitude > _INFINITY, _TF32_NAN, np.where(magnitude == _INFINITY, part, rounded))
+        nan = np.where(part == _FILL, part, _TF32_NAN)
+        part[...] = np.where(magnitude > _INFINITY, nan, np.where(magnitude == _INFINITY, part, rounded))
