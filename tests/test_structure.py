@@ -168,7 +168,7 @@ def test_the_import_test_sees_a_wrong_arrow(tmp_path):
         "importlib.import_module(f'{HIDDEN}.page')\n"
         "import_module(f'{HIDDEN}.{name}')\n"
         "import_module(f'{__name__}.recording')\n"
-        "from kernbench.result.finding import Place\n"
+        "from kernbench.result.finding import SourceLocation\n"
         "import kernbench.ptx.front.artefact\n"
         "def later():\n"
         "    try: import kernbench.npu\n"

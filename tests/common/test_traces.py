@@ -62,11 +62,11 @@ def test_every_launch_of_a_mesh_kernel_names_the_line():
     def kernel(x_ptr, *, tl):
         adds_to_nothing(tl, x_ptr)
 
-    places = set()
+    locations = set()
     for _ in range(40):
         host = mesh.Host("small", ranks=2)
-        places |= {finding.where for finding in host.launch(kernel, host.shard(np.ones(8, np.float32))).findings}
-    assert {place.line for place in places} == {line_of(adds_to_nothing, "# here")}
+        locations |= {finding.where for finding in host.launch(kernel, host.shard(np.ones(8, np.float32))).findings}
+    assert {location.line for location in locations} == {line_of(adds_to_nothing, "# here")}
 
 
 def test_every_launch_of_an_npu_kernel_names_the_line():

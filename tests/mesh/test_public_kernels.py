@@ -288,5 +288,5 @@ def test_a_slip_is_found_at_its_line_or_shows_in_the_numbers(make, slip):
     assert finding.hint
     if kind not in ("deadlock", "output-unwritten", "missing-wait", "shape"):
         first = source[: source.index(old)].count("\n") + 1
-        places = [finding.where, *(other.where for other in finding.others)]
-        assert any(first <= place.line <= first + new.count("\n") for place in places)
+        locations = [finding.where, *(other.where for other in finding.others)]
+        assert any(first <= location.line <= first + new.count("\n") for location in locations)

@@ -8,9 +8,9 @@ from tests import sampled
 
 from kernbench import machine, mesh
 from kernbench.mesh.programs.queues import Message, Queue, Receive
-from kernbench.result import Place
+from kernbench.result import SourceLocation
 
-HERE = Place(__file__, 1)
+HERE = SourceLocation(__file__, 1)
 
 
 class Model:

@@ -11,9 +11,9 @@ from kernbench.mesh.dividing.turn_kernels import go_through
 from kernbench.mesh.dividing.turns import Caller, Turns
 from kernbench.mesh.programs.calls import RECEIVE, SEND, WAIT, Noted
 from kernbench.mesh.programs.queues import Message, Queue, Receive
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
-NOWHERE = Place("", 0)
+NOWHERE = SourceLocation("", 0)
 
 
 class Player:

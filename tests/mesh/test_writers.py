@@ -24,8 +24,8 @@ def test_writers(rows, axis):
     assert run.ok, run.findings
     lines = {}
     for index in np.ndindex(6, 4):
-        place = host.writer_of(run, "o", index)
-        lines.setdefault(place.line, set()).add(index[0])
+        location = host.writer_of(run, "o", index)
+        lines.setdefault(location.line, set()).add(index[0])
     firsts = {0} if axis is None else {0, 2, 4} if rows is None else {0, 4, 2}
     first_line = kernel.__code__.co_firstlineno
     assert lines == {first_line + 2: set(range(6)) - firsts, first_line + 3: firsts}

@@ -76,8 +76,8 @@ def judge_rows(run, chip) -> tuple[Counter, list[str]]:
         verdict = FOUND if told else SAME if order_digest(mutant, chip.machine) == wanted else SILENT
         counts[name, verdict] += 1
         if verdict == SILENT:
-            places = [str(recording.tables.sites[recording.array()["site"][i]]) for i in dropped]
-            silent.append(f"{name} at {' and '.join(places)}")
+            locations = [str(recording.tables.sites[recording.array()["site"][i]]) for i in dropped]
+            silent.append(f"{name} at {' and '.join(locations)}")
     return counts, silent
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from kernbench.result import Comparison, Finding, Other, Place, RankError, Run, Status
+from kernbench.result import Comparison, Finding, Other, RankError, Run, SourceLocation, Status
 from kernbench.result.comparison import ErrorMap
 from kernbench.result.timeline import Lane, Step, Timeline, Waits
 
 HERE = str(Path(__file__))
-SITES = [Place(HERE, line, "kernel") for line in range(1, 21)]
+SITES = [SourceLocation(HERE, line, "kernel") for line in range(1, 21)]
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 
 
@@ -162,7 +162,7 @@ def sample(spans=400, name="attention", **changes):
 
 
 def unsafe():
-    """A run with findings at two places, wrong besides."""
+    """A run with findings at two locations, wrong besides."""
     race = Finding(
         "race", f"two writes {HOSTILE}", SITES[4], (Other("the other write", SITES[9]),), "wait first", 3, (0, 1, 2)
     )

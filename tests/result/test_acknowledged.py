@@ -16,7 +16,7 @@ from kernbench.result.acknowledged import (
     unmet,
     write_baseline,
 )
-from kernbench.result.finding import Finding, Other, Place
+from kernbench.result.finding import Finding, Other, SourceLocation
 from kernbench.result.run import Run, Status
 
 CODE = """def kernel(tl):
@@ -37,8 +37,8 @@ def source(tmp_path):
         file.write_text(text)
         linecache.checkcache(str(file))
         lines = text.splitlines()
-        places = {name: next(n for n, line in enumerate(lines, 1) if name in line) for name in ("tl.store", "tl.load")}
-        store, load = (Place(str(file), places[name], "kernel") for name in ("tl.store", "tl.load"))
+        numbers = {name: next(n for n, line in enumerate(lines, 1) if name in line) for name in ("tl.store", "tl.load")}
+        store, load = (SourceLocation(str(file), numbers[name], "kernel") for name in ("tl.store", "tl.load"))
         return Finding("race", "two accesses", load, (Other("the other", store),))
 
     return write
@@ -116,9 +116,9 @@ def test_a_run_that_did_not_finish_stays_unsafe(source):
 @given(st.text(), st.text())
 def test_any_text_survives_the_file(tmp_path_factory, reason, text):
     file = tmp_path_factory.mktemp("baseline") / "known.toml"
-    place = Place("k.py", 1, "", said=text)
+    location = SourceLocation("k.py", 1, "", said=text)
     reason = f"why {reason}"
-    write_baseline(file, [Finding("race", "m", place)], reason)
+    write_baseline(file, [Finding("race", "m", location)], reason)
     assert [e.reason for e in read_baseline(file)] == [reason]
 
 

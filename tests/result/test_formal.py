@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from kernbench.result import Finding, FindingLog, Place, Run, Status
+from kernbench.result import Finding, FindingLog, Run, SourceLocation, Status
 from kernbench.result.finding import FAULT, FORMAL
 from kernbench.result.launches import joined
 from kernbench.result.load import load_runs
 from kernbench.safety.stopping import Stopper, stop_at
 
-LINE = Place("k.py", 3, "k")
+LINE = SourceLocation("k.py", 3, "k")
 
 
 def finding(severity, message="m"):

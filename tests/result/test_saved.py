@@ -106,9 +106,9 @@ def test_a_run_comes_back(tmp_path):
 def test_a_run_keeps_the_source_it_was_about(tmp_path):
     kernel = tmp_path / "kernel.py"
     kernel.write_text("one\ntwo\n")
-    from kernbench.result import Finding, Place, Run, Status
+    from kernbench.result import Finding, Run, SourceLocation, Status
 
-    run = Run({}, [Finding("race", "m", Place(str(kernel), 2, "f"))], ("race",), Status.FINISHED)
+    run = Run({}, [Finding("race", "m", SourceLocation(str(kernel), 2, "f"))], ("race",), Status.FINISHED)
     run.save(tmp_path / "run.json")
     kernel.write_text("changed\nchanged\n")
     (back,) = load_runs(tmp_path / "run.json").runs
@@ -118,12 +118,14 @@ def test_a_run_keeps_the_source_it_was_about(tmp_path):
 
 
 def test_long_files_are_kept_around_the_places(tmp_path):
-    from kernbench.result import Place
+    from kernbench.result import SourceLocation
     from kernbench.result.sources import sources_of
 
     kernel = tmp_path / "long.ptx"
     kernel.write_text("".join(f"line {n} {'x' * 500}\n" for n in range(1, 5001)))
-    held = sources_of([Place(str(kernel), 100), Place(str(kernel), 110), Place(str(kernel), 4999), None])
+    held = sources_of(
+        [SourceLocation(str(kernel), 100), SourceLocation(str(kernel), 110), SourceLocation(str(kernel), 4999), None]
+    )
     parts = held[str(kernel)]["parts"]
     assert [(first, len(lines)) for first, lines in parts] == [(88, 35), (4987, 14)]
     assert all(len(line) <= 300 for _, lines in parts for line in lines)

@@ -13,7 +13,7 @@ import pytest
 
 from kernbench.common.errors import MisuseError
 from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail, new_key
-from kernbench.safety.children import Children, Ended, place_in, start_method
+from kernbench.safety.children import Children, Ended, location_in, start_method
 
 SECONDS = 600.0
 MODULE = """
@@ -317,5 +317,5 @@ def test_the_innermost_frame_of_somebodys_own():
         '  File "/home/me/bad bench.py", line 7 in launch\n'
         '  File "/home/me/other.py", line 9 in <module>\n'
     )
-    assert place_in(trace) == ("/home/me/bad bench.py", 7, "launch")
-    assert place_in("") is None
+    assert location_in(trace) == ("/home/me/bad bench.py", 7, "launch")
+    assert location_in("") is None

@@ -1,4 +1,4 @@
-"""Places, address spaces, waits and budgets on their own."""
+"""Locations, address spaces, waits and budgets on their own."""
 
 import sys
 
@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernbench.result import Finding, FindingLog, Place
+from kernbench.result import Finding, FindingLog, SourceLocation
 from kernbench.result.finding import rank_ranges
 from kernbench.safety.memory import WINDOW, AddressSpace, Region
-from kernbench.safety.places import SiteTable
+from kernbench.safety.source_locations import SiteTable
 from kernbench.safety.waits import Waiter, deadlock
 
 
-def test_places_are_numbered_once_per_line():
+def test_locations_are_numbered_once_per_line():
     def here():
         # the table looks past this frame, as past the context's method
         return sites.here()
@@ -23,19 +23,19 @@ def test_places_are_numbered_once_per_line():
     for _ in range(3):
         numbers.add(here())
     assert len(numbers) == 1
-    place = sites.places[numbers.pop()]
-    assert place.file == __file__
-    assert place.function == sys._getframe().f_code.co_name
-    assert place.text == "numbers.add(here())"
-    assert place.context(1)[1][0] == place.line
+    location = sites.locations[numbers.pop()]
+    assert location.file == __file__
+    assert location.function == sys._getframe().f_code.co_name
+    assert location.text == "numbers.add(here())"
+    assert location.context(1)[1][0] == location.line
 
 
 def test_source_that_cannot_be_read_is_no_accident():
     # not "<string>": Python 3.13 knows the text of `python -c` by that name, and workers of pytest are started so
-    place = Place("<nowhere>", 3)
-    assert place.text == ""
-    assert place.context() == []
-    assert str(place) == "<nowhere>:3"
+    location = SourceLocation("<nowhere>", 3)
+    assert location.text == ""
+    assert location.context() == []
+    assert str(location) == "<nowhere>:3"
 
 
 @given(st.sets(st.integers(0, 40), min_size=1))
@@ -55,9 +55,9 @@ def test_rank_ranges_as_people_write_them():
 
 def test_findings_fold_but_not_across_subjects():
     log = FindingLog()
-    place = Place(__file__, 1)
+    location = SourceLocation(__file__, 1)
     for rank, subject in ((0, "q"), (1, "q"), (1, "k")):
-        log.add(Finding("out-of-bounds", f"first of {subject}", place, ranks=(rank,)), subject)
+        log.add(Finding("out-of-bounds", f"first of {subject}", location, ranks=(rank,)), subject)
     q, k = log.findings()
     assert (q.count, q.ranks, q.message) == (2, (0, 1), "first of q")
     assert (k.count, k.ranks) == (1, (1,))
@@ -112,10 +112,10 @@ def test_values_lent_out_survive_a_later_store():
 
 
 def test_deadlock_report_groups_and_follows():
-    place = Place(__file__, 1)
-    waiters = [Waiter(r, "receive", place, (r + 1) % 4, "sent") for r in range(3)]
+    location = SourceLocation(__file__, 1)
+    waiters = [Waiter(r, "receive", location, (r + 1) % 4, "sent") for r in range(3)]
     finding = deadlock(waiters, {3: "has returned"}, "try this")
     assert "ranks 0-2: receive" in finding.message
     assert "rank 2 could go on if rank 3 sent, but rank 3 has returned" in finding.message
-    cycle = deadlock([*waiters, Waiter(3, "send", place, 1, "received")], {}, "")
+    cycle = deadlock([*waiters, Waiter(3, "send", location, 1, "received")], {}, "")
     assert "wait-for cycle: rank 1 -> rank 2 -> rank 3 -> rank 1" in cycle.message

@@ -20,13 +20,13 @@ from kernbench.safety.stopping import StopAt, Stopper, stop_at
         ("12", StopAt("", 12)),
     ],
 )
-def test_a_place_is_read_and_written_alike(text, meant):
+def test_a_location_is_read_and_written_alike(text, meant):
     assert stop_at(text) == meant
     assert str(meant) == text
 
 
 @pytest.mark.parametrize("text", ["", "a.py", "a.py:x", "a.py:0", "a.py:3#0", "findings"])
-def test_what_is_no_place_is_refused_with_the_forms(text):
+def test_what_is_no_location_is_refused_with_the_forms(text):
     with pytest.raises(MisuseError, match="FILE:LINE#N"):
         stop_at(text)
 

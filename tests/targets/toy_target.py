@@ -16,7 +16,7 @@ from kernbench.common.errors import MachineError, unknown
 from kernbench.machine.description import Description
 from kernbench.machine.keys import LABEL, RATE, SHAPE, Choice, Count, Text
 from kernbench.machine.schema import Table
-from kernbench.result.finding import Finding, FindingLog, Place
+from kernbench.result.finding import Finding, FindingLog, SourceLocation
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Lane, Step, Timeline
 from kernbench.result.untimed import no_time
@@ -126,7 +126,7 @@ class Tape:
         frame = sys._getframe(1)
         while frame.f_code.co_filename == __file__:
             frame = frame.f_back
-        return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 class Host:

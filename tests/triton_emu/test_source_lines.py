@@ -15,8 +15,8 @@ def line_of(function, marker):
     return found
 
 
-def check(place, function, marker):
-    assert (place.file, place.line, place.function) == (__file__, line_of(function, marker), function.__name__)
+def check(location, function, marker):
+    assert (location.file, location.line, location.function) == (__file__, line_of(function, marker), function.__name__)
 
 
 def record(kernel, *args):
@@ -109,8 +109,8 @@ def test_a_handle_nobody_computed_has_no_line():
     def kernel(*, tl):
         return TensorHandle(addr=1 << 30, shape=(2,)).where, TensorHandle(addr=64, shape=(2,), space="hbm").where
 
-    places, _ = record(kernel)
-    assert places == (None, None)
+    locations, _ = record(kernel)
+    assert locations == (None, None)
 
 
 def test_a_request_points_to_the_line_that_started_it():

@@ -40,7 +40,7 @@ class CacheError(MisuseError):
 class KernelError(KernbenchError):
     """A kernel did something undefined; inside a launch the error becomes a finding of this `kind`.
 
-    `where` is the kernel's source location (a `result.Place`), None if unknown.
+    `where` is the kernel's source location (a `result.SourceLocation`), None if unknown.
     """
 
     def __init__(self, kind: str, message: str, hint: str = "", where: Any = None):
@@ -51,8 +51,8 @@ class KernelError(KernbenchError):
         self.where = where
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where is not None else ""
-        return f"{place}{self.message}" + (f" ({self.hint})" if self.hint else "")
+        location = f"{self.where}: " if self.where is not None else ""
+        return f"{location}{self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
 def said(error: BaseException, most: int | None = None) -> str:

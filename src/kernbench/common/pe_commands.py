@@ -167,9 +167,9 @@ class TensorHandle:
 
     @property
     def where(self) -> Any:
-        """The source location of the command that made this value (a `Place`), None for a handle nobody computed."""
+        """The `SourceLocation` of the command that made this value, None for a handle nobody computed."""
         pool = self.block.pool
-        return None if pool is None else pool.place_of(self)
+        return None if pool is None else pool.location_of(self)
 
     @property
     def ndim(self) -> int:

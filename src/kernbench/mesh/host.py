@@ -35,7 +35,7 @@ from kernbench.mesh.wiring import Wiring, cycle_order
 from kernbench.mesh.wiring import inside as inside_wiring
 from kernbench.mesh.wiring import install as install_wiring
 from kernbench.result.checkpoint import Taken
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.recording import Recording
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import FOLLOWS_WORK, Budget
@@ -282,7 +282,7 @@ class Host:
         setting = self._setting(carries_data, schedule, self._budget(used, carries_data, budget))
         launch, recording = self._launched(setting, kernel, used, args, kwargs)
         if launch.status is Status.FINISHED and carries_data:
-            self._check_outputs(used, launch, recording, _place(kernel))
+            self._check_outputs(used, launch, recording, _location(kernel))
         run = Run(
             self._named([t for t in used if t.is_output]) if carries_data else {},
             launch.log.findings(),
@@ -410,7 +410,7 @@ class Host:
                         region.name = value.name
         return arguments
 
-    def _check_outputs(self, used: list[Tensor], launch: Launch, recording: Recording, where: Place) -> None:
+    def _check_outputs(self, used: list[Tensor], launch: Launch, recording: Recording, where: SourceLocation) -> None:
         for tensor in used:
             before = len(launch.log)
             if tensor.is_output:
@@ -422,7 +422,7 @@ class Host:
             if copies and len(launch.log) == before and any(r.stored for r in regions):
                 disagreeing(tensor, self._leaders, launch.log, recording, where)
 
-    def writer_of(self, run: Run, output: str, index: tuple[int, ...]) -> Place | None:
+    def writer_of(self, run: Run, output: str, index: tuple[int, ...]) -> SourceLocation | None:
         """The kernel's line that last stored an element of an output of a run on this host; None if it is not known."""
         tensor = next((t for t in self._tensors if t.is_output and t.name == output), None)
         if tensor is None or not isinstance(run.recording, Recording):
@@ -487,9 +487,11 @@ def _describe(value: object) -> object:
     return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
 
 
-def _place(kernel: Callable[..., object]) -> Place:
+def _location(kernel: Callable[..., object]) -> SourceLocation:
     code = getattr(inspect.unwrap(kernel), "__code__", None)
-    return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<kernel>", 0)
+    return (
+        SourceLocation(code.co_filename, code.co_firstlineno, code.co_name) if code else SourceLocation("<kernel>", 0)
+    )
 
 
 def _require_memory(shape: tuple[int, ...], dtype: str) -> None:

@@ -26,14 +26,14 @@ from kernbench.mesh.programs.tensors import Tensor
 from kernbench.mesh.programs.waiters import waiter
 from kernbench.mesh.wiring import Wiring
 from kernbench.result.checkpoint import Taken
-from kernbench.result.finding import Finding, FindingLog, Place
+from kernbench.result.finding import Finding, FindingLog, SourceLocation
 from kernbench.result.recording import QueueLink, Recording, Stream, Tables
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.jobs import one_thread
 from kernbench.safety.memory import AddressSpace, Kept, Region
-from kernbench.safety.places import SiteTable, is_installed
+from kernbench.safety.source_locations import SiteTable, is_installed
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 from kernbench.safety.waits import Waiter, deadlock
@@ -239,7 +239,7 @@ class Launch:
         except KernelError as error:
             context.core.refused.pop((error.kind, error.message, error.hint, error.where), None)
             _report_caught(port, context)
-            port.report(error.kind, error.message, error.hint, error.where or self._kernel_place())
+            port.report(error.kind, error.message, error.hint, error.where or self._kernel_location())
             return State.FAILED
         except KernbenchError as error:
             port.report("misuse", str(error), "", self._raised_at(error))
@@ -259,22 +259,22 @@ class Launch:
             return State.FAILED
         return State.RETURNED
 
-    def _kernel_place(self) -> Place:
+    def _kernel_location(self) -> SourceLocation:
         kernel = self._kernel
         while isinstance(kernel, partial):
             kernel = kernel.func
         code = getattr(kernel, "__code__", None)
         if code is None:
-            return Place("<kernel>", 0, getattr(self._kernel, "__name__", "kernel"))
-        return Place(code.co_filename, code.co_firstlineno, code.co_name)
+            return SourceLocation("<kernel>", 0, getattr(self._kernel, "__name__", "kernel"))
+        return SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
 
-    def _raised_at(self, error: BaseException) -> Place:
+    def _raised_at(self, error: BaseException) -> SourceLocation:
         """The innermost line of the traceback outside kernbench."""
-        where = self._kernel_place()
+        where = self._kernel_location()
         for frame, line in traced(error):
             file = frame.f_code.co_filename
             if not is_installed(file) and not _is_ours(frame.f_globals.get("__name__", "")):
-                where = Place(file, line, frame.f_code.co_name)
+                where = SourceLocation(file, line, frame.f_code.co_name)
         return where
 
     def _over_budget(self, port: MeshPort, context: TLContext, error: OverBudgetError) -> None:
@@ -385,10 +385,10 @@ def _shown(value: object) -> tuple[Any, str] | None:
 
 def _report_caught(port: MeshPort, context: TLContext) -> None:
     """Report refused operations whose error the kernel caught, except lines typed into a debugger."""
-    for kind, message, hint, place in context.core.refused:
-        if place.file == _TYPED:
+    for kind, message, hint, location in context.core.refused:
+        if location.file == _TYPED:
             continue
-        port.report(kind, f"{message} (the kernel caught the error and went on)", hint, place)
+        port.report(kind, f"{message} (the kernel caught the error and went on)", hint, location)
 
 
 def _remedy(error: BaseException) -> str:

@@ -12,14 +12,14 @@ from kernbench.common.dtypes import ITEMSIZE
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.mesh.programs.placement import Placement
 from kernbench.mesh.programs.tensors import Tensor, disagreement
-from kernbench.result.finding import Finding, FindingLog, Other, Place, rank_ranges
+from kernbench.result.finding import Finding, FindingLog, Other, SourceLocation, rank_ranges
 from kernbench.result.recording import Recording
 
 # most other lines with stores of an output that a finding lists
 _MOST_STORES = 4
 
 
-def _stores(tensor: Tensor, recording: Recording) -> list[Place]:
+def _stores(tensor: Tensor, recording: Recording) -> list[SourceLocation]:
     """The kernel's lines that stored the tensor, in order of first execution."""
     sites: dict[int, None] = {}
     end = tensor.address + max(prod(tensor.shape) * ITEMSIZE[tensor.dtype], 1)
@@ -30,13 +30,17 @@ def _stores(tensor: Tensor, recording: Recording) -> list[Place]:
     return [recording.tables.sites[n] for n in sites]
 
 
-def _location_and_others(tensor: Tensor, recording: Recording, where: Place) -> tuple[Place, tuple[Other, ...]]:
+def _location_and_others(
+    tensor: Tensor, recording: Recording, where: SourceLocation
+) -> tuple[SourceLocation, tuple[Other, ...]]:
     """Where a finding about an output is reported, and the other lines that store it."""
     first, *more = _stores(tensor, recording) or [where]
-    return first, tuple(Other("another store of it", place) for place in more[:_MOST_STORES])
+    return first, tuple(Other("another store of it", location) for location in more[:_MOST_STORES])
 
 
-def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: Place) -> None:
+def unwritten(
+    tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: SourceLocation
+) -> None:
     """Findings for output elements never stored. Values of earlier launches count only if this launch reads the
     output.
     """
@@ -51,13 +55,13 @@ def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, reco
         return
     rank, (count, index) = next(iter(missing.items()))
     total = sum(n for n, _ in missing.values())
-    place, others = _location_and_others(tensor, recording, where)
+    location, others = _location_and_others(tensor, recording, where)
     log.add(
         Finding(
             "output-unwritten",
             f"{total} elements of output '{tensor.name}' were never written: {count} of them on rank {rank}, the "
             f"first at {list(index)} of its part",
-            place,
+            location,
             others,
             "check the loops that store it: the last block, the last shard, ranks that return early",
             1,
@@ -67,7 +71,9 @@ def unwritten(tensor: Tensor, placements: list[Placement], log: FindingLog, reco
     )
 
 
-def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: Place) -> None:
+def lost(
+    tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: SourceLocation
+) -> None:
     """A finding if PEs of a cube stored other values than its PE 0, whose memory is the rank's."""
     leaders = {p.rank: p for p in placements if p.leads}
     for placement in placements:
@@ -77,13 +83,13 @@ def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, recording
         leader = leaders[placement.rank]
         kept, own = tensor.part(leader.number, leader.rank), tensor.part(placement.number, placement.rank)
         if disagreement(kept, own, tensor.dtype) is not None:
-            place, others = _location_and_others(tensor, recording, where)
+            location, others = _location_and_others(tensor, recording, where)
             log.add(
                 Finding(
                     "output-disagreement",
                     f"PE {placement.pe} of cube {placement.cube} stored other values to '{tensor.name}' than PE 0, "
                     "whose memory is the rank's: they are lost",
-                    place,
+                    location,
                     others,
                     "with rank_axis=1 let PE 0 store (if tl.program_id(0): return), or use tl.workspace",
                     1,
@@ -94,7 +100,7 @@ def lost(tensor: Tensor, placements: list[Placement], log: FindingLog, recording
 
 
 def disagreeing(
-    tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: Place
+    tensor: Tensor, placements: list[Placement], log: FindingLog, recording: Recording, where: SourceLocation
 ) -> None:
     """A finding for copies of one output that differ beyond rounding."""
     parts = [(p.rank, tensor.part(p.number, p.rank)) for p in placements]
@@ -104,13 +110,13 @@ def disagreeing(
         return
     worst = max(off, key=lambda r: off[r][0])
     distance, index, count = off[worst]
-    place, others = _location_and_others(tensor, recording, where)
+    location, others = _location_and_others(tensor, recording, where)
     log.add(
         Finding(
             "output-disagreement",
             f"copies of output '{tensor.name}' differ: {count} elements between rank {rank0} and rank {worst}, by up "
             f"to {distance:.3g} at {list(index)} (unlike rank {rank0}: {rank_ranges(off)})",
-            place,
+            location,
             others,
             "every rank must merge every partial exactly once; look for a rank that misses or repeats one",
             1,

@@ -9,7 +9,7 @@ from kernbench.machine import Machine
 from kernbench.mesh.causes import SENTENCES
 from kernbench.mesh.joining import joined_messages
 from kernbench.mesh.work import compared_works
-from kernbench.result.finding import Place, rank_ranges
+from kernbench.result.finding import SourceLocation, rank_ranges
 from kernbench.result.recording import Recording
 from kernbench.result.run import Run
 from kernbench.targets.target import Measured, Target
@@ -95,9 +95,9 @@ class MeshTarget(Target):
             raise BenchError(f"rank {rank} dispatched no command; those that did: {ranks}")
         return stream
 
-    def writer_of(self, host: Any, run: Run, output: str, index: tuple[int, ...]) -> Place | None:
+    def writer_of(self, host: Any, run: Run, output: str, index: tuple[int, ...]) -> SourceLocation | None:
         """The kernel's line that last stored an element of an output."""
-        found: Place | None = host.writer_of(run, output, index)
+        found: SourceLocation | None = host.writer_of(run, output, index)
         return found
 
     def compared_works(self, first: Run, second: Run) -> tuple[Work, Work] | None:

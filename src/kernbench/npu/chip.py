@@ -17,7 +17,7 @@ from kernbench import __version__
 from kernbench.common.dtypes import DTYPES, Array, as_array, dtype_name
 from kernbench.common.errors import SHOWN_OF_KERNELS, KernbenchError, KernelError, MisuseError, said, unknown
 from kernbench.npu.execution.dividing import Division, Limits
-from kernbench.npu.execution.execute import Executor, callers, kernel_place
+from kernbench.npu.execution.execute import Executor, callers, kernel_location
 from kernbench.npu.execution.inside import stopping
 from kernbench.npu.isa.model import ChipModel, load
 from kernbench.npu.isa.operations import CLASSES, TABLE
@@ -28,12 +28,12 @@ from kernbench.npu.runtime.runtime import Runtime
 from kernbench.npu.tasks.task import READS, UNTRACKED, Context
 from kernbench.npu.tasks.tensors import Tensor
 from kernbench.result.checkpoint import Taken
-from kernbench.result.finding import Finding, Place
+from kernbench.result.finding import Finding, SourceLocation
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 from kernbench.safety.collector import rare_collections
 from kernbench.safety.jobs import one_thread, wanted_jobs
-from kernbench.safety.places import SiteTable
+from kernbench.safety.source_locations import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran
 
@@ -189,7 +189,7 @@ class _Launch:
         names = _parameter_names(orchestrate, len(args))
         given = [self._argument(name, value) for name, value in zip(names, args, strict=True)]
         more = {name: self._argument(name, value) for name, value in kwargs.items()}
-        where = _place(orchestrate)
+        where = _location(orchestrate)
         hub = getcurrent()
 
         def abandon(error: OverBudgetError) -> None:
@@ -251,7 +251,7 @@ class _Launch:
             self.why = f"its last {many:,} rows are {period} operation{'s'[: period > 1]} again and again, all the same"
         return bool(self.why) or own > budget.steps or count > _BLOCKS * budget.steps
 
-    def _over_budget(self, error: OverBudgetError, where: Place) -> None:
+    def _over_budget(self, error: OverBudgetError, where: SourceLocation) -> None:
         self.status = Status.OVER_BUDGET
         running = "" if self.context.running is None else f" in {self.context.running.task.describe()}"
         message = f"stopped after {self.context.recording.count:,} rows without an end in sight{running}"
@@ -262,8 +262,8 @@ class _Launch:
             "look for a loop whose condition never changes; a kernel that really is this long gets more with "
             "budget=Budget(steps=..., seconds=...), --max-steps or --max-seconds"
         )
-        place = kernel_place(error) or where
-        self.context.log.add(Finding("over-budget", message, place, callers(error), hint))
+        location = kernel_location(error) or where
+        self.context.log.add(Finding("over-budget", message, location, callers(error), hint))
 
     def _argument(self, name: str, value: object) -> object:
         if (not hasattr(value, "__array__") and not hasattr(value, "__dlpack__")) or np.isscalar(value):
@@ -280,7 +280,7 @@ class _Launch:
         return self.runtime.add_buffer(name, array.shape, dtype, flat, True)
 
     def _orchestrate(
-        self, orchestrate: Callable[..., object], given: list[object], more: dict[str, object], where: Place
+        self, orchestrate: Callable[..., object], given: list[object], more: dict[str, object], where: SourceLocation
     ) -> None:
         try:
             # NaN and infinity are ordinary values in kernels, not errors
@@ -297,23 +297,23 @@ class _Launch:
             self._over_budget(error, where)
         except KernelError as error:
             self.context.forgive(error)
-            self._failed(error.kind, error.message, error.hint, error.where or kernel_place(error) or where)
+            self._failed(error.kind, error.message, error.hint, error.where or kernel_location(error) or where)
         except KernbenchError as error:
             self.context.forgive(error)
-            self._failed("misuse", str(error), "", kernel_place(error) or where)
+            self._failed("misuse", str(error), "", kernel_location(error) or where)
         except BdbQuit:
             raise KeyboardInterrupt("the debugger was left") from None
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            self._failed(*_diagnosis(error), kernel_place(error) or where)
+            self._failed(*_diagnosis(error), kernel_location(error) or where)
 
-    def _failed(self, kind: str, message: str, hint: str, where: Place) -> None:
+    def _failed(self, kind: str, message: str, hint: str, where: SourceLocation) -> None:
         self.status = Status.FAILED
         self.context.report_caught(None)
         self.context.log.add(Finding(kind, message, where, (), hint))
 
-    def _conclude(self, where: Place) -> None:
+    def _conclude(self, where: SourceLocation) -> None:
         context = self.context
         for finding in self.runtime.ring_deadlocks:
             context.log.add(finding, finding.message)
@@ -345,7 +345,7 @@ class _Launch:
                     found.setdefault(value.buffer.number, []).append((task, value.binding))
         return found
 
-    def _check_outputs(self, where: Place) -> None:
+    def _check_outputs(self, where: SourceLocation) -> None:
         for number, args in self._written_args().items():
             buffer = self.context.buffers[number]
             only_out = all(binding.direction == "OUT" for _, binding in args)
@@ -422,9 +422,13 @@ def _parameter_names(orchestrate: Callable[..., object], count: int) -> list[str
     return names[:count]
 
 
-def _place(function: Callable[..., object]) -> Place:
+def _location(function: Callable[..., object]) -> SourceLocation:
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else Place("<orchestration>", 0)
+    return (
+        SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
+        if code
+        else SourceLocation("<orchestration>", 0)
+    )
 
 
 # the TypeError of Python for an argument that a method of the runtime does not have

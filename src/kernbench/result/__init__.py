@@ -1,7 +1,7 @@
 """What a launch gives back, on every target. Tables, traces, the CLI and tests depend only on this."""
 
 from kernbench.result.comparison import Comparison, RankError
-from kernbench.result.finding import KINDS, Finding, FindingLog, Kind, Other, Place
+from kernbench.result.finding import KINDS, Finding, FindingLog, Kind, Other, SourceLocation
 from kernbench.result.load import Loaded, load_runs
 from kernbench.result.recording import Recording, Stream
 from kernbench.result.run import Run, Status
@@ -14,10 +14,10 @@ __all__ = [
     "Kind",
     "Loaded",
     "Other",
-    "Place",
     "RankError",
     "Recording",
     "Run",
+    "SourceLocation",
     "Status",
     "Stream",
     "load_runs",

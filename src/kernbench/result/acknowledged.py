@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernbench.common.errors import MisuseError
-from kernbench.result.finding import Finding, Place
+from kernbench.result.finding import Finding, SourceLocation
 from kernbench.result.reading import Data
 from kernbench.result.run import Run, write_bytes
 
@@ -34,9 +34,11 @@ class Entry:
 
 def fingerprint(finding: Finding) -> str:
     """Eight hex digits that identify a finding; generated text (<...>) counts only if there is no source."""
-    places = [place for place in (finding.where, *(other.where for other in finding.others)) if place is not None]
-    places = [place for place in places if not place.file.startswith("<")] or places
-    lines = sorted({f"{place.function}: {_COMMENT.sub('', place.text).strip()}" for place in places})
+    locations = [
+        location for location in (finding.where, *(other.where for other in finding.others)) if location is not None
+    ]
+    locations = [location for location in locations if not location.file.startswith("<")] or locations
+    lines = sorted({f"{location.function}: {_COMMENT.sub('', location.text).strip()}" for location in locations})
     return hashlib.sha256("\n".join([finding.kind, *lines]).encode()).hexdigest()[:8]
 
 
@@ -91,7 +93,7 @@ def _in_source(finding: Finding) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _marks(where: Place | None) -> list[Data]:
+def _marks(where: SourceLocation | None) -> list[Data]:
     """Marks on a source line, and in the comment line right above it."""
     if where is None:
         return []

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernbench.common.dtypes import Array
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.reading import Data
 
 
@@ -12,16 +12,16 @@ from kernbench.result.reading import Data
 class Checkpoint:
     """The values at source location `where`, in the program `who`; `keys` say which part of the whole they are.
 
-    For scattered values `places` are their indices in the whole, an array for each axis, and `owner` names the program
-    that holds an element, by its number.
+    For scattered values `positions` are their indices in the whole, an array for each axis, and `owner` names the
+    program that holds an element, by its number.
     """
 
     name: str
     array: Array
-    where: Place
+    where: SourceLocation
     who: str
     keys: Data
-    places: tuple[Array, ...] | None = None
+    positions: tuple[Array, ...] | None = None
     owner: Callable[[int], str] | None = None
 
 

@@ -11,7 +11,7 @@ from kernbench.result.reading import Reader
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A source location in a kernel.
 
     `said` is the text of the line if it was kept (files change); `lines` are the lines around it, by number.
@@ -131,7 +131,7 @@ class Other:
     """A second source location of a finding (the other access, a waiter, an allocation) and its role."""
 
     role: str
-    where: Place | None
+    where: SourceLocation | None
 
 
 # a fault may change a result; a formal finding breaks the letter of the rules, but changes no result on existing
@@ -148,7 +148,7 @@ class Finding:
 
     kind: str
     message: str
-    where: Place | None = None
+    where: SourceLocation | None = None
     others: tuple[Other, ...] = ()
     hint: str = ""
     count: int = 1
@@ -162,18 +162,18 @@ class Finding:
             raise ValueError(unknown("finding kind", self.kind, KINDS))
 
     def __str__(self) -> str:
-        place = f"{self.where}: " if self.where else ""
+        location = f"{self.where}: " if self.where else ""
         ranks = f" [{rank_ranges(self.ranks)}]" if self.ranks else ""
         times = f" (x{self.count})" if self.count > 1 else ""
-        return f"{place}{self.kind}: {self.message}{ranks}{times}"
+        return f"{location}{self.kind}: {self.message}{ranks}{times}"
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON."""
         return {
             "kind": self.kind,
             "message": self.message,
-            "where": place_dict(self.where),
-            "others": [{"role": o.role, "where": place_dict(o.where)} for o in self.others],
+            "where": location_dict(self.where),
+            "others": [{"role": o.role, "where": location_dict(o.where)} for o in self.others],
             "hint": self.hint,
             "count": self.count,
             "ranks": list(self.ranks),
@@ -181,16 +181,16 @@ class Finding:
         }
 
 
-def place_dict(place: Place | None) -> dict[str, object] | None:
+def location_dict(location: SourceLocation | None) -> dict[str, object] | None:
     """Plain data for JSON."""
-    if place is None:
+    if location is None:
         return None
-    return {"file": place.file, "line": place.line, "function": place.function, "text": place.text}
+    return {"file": location.file, "line": location.line, "function": location.function, "text": location.text}
 
 
-def read_place(data: Reader) -> Place:
-    """Read what `place_dict` wrote, with the text of the line at that time."""
-    return Place(data["file"].of(str), data["line"].natural(), data["function"].of(str), data["text"].of(str))
+def read_location(data: Reader) -> SourceLocation:
+    """Read what `location_dict` wrote, with the text of the line at that time."""
+    return SourceLocation(data["file"].of(str), data["line"].natural(), data["function"].of(str), data["text"].of(str))
 
 
 def read_finding(data: Reader) -> Finding:
@@ -205,8 +205,8 @@ def read_finding(data: Reader) -> Finding:
     return Finding(
         kind,
         data["message"].of(str),
-        data["where"].maybe(read_place),
-        tuple(Other(one["role"].of(str), one["where"].maybe(read_place)) for one in data["others"]),
+        data["where"].maybe(read_location),
+        tuple(Other(one["role"].of(str), one["where"].maybe(read_location)) for one in data["others"]),
         data["hint"].of(str),
         data["count"].natural(),
         data["ranks"].naturals(),

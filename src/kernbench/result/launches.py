@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from kernbench.result.finding import Finding, FindingLog, Place
+from kernbench.result.finding import Finding, FindingLog, SourceLocation
 from kernbench.result.following import in_a_row
 from kernbench.result.reading import Data, Fields
 from kernbench.result.run import Run, Status
@@ -267,7 +267,7 @@ def _timeline(launches: Sequence[Run]) -> Timeline | None:
     lengths = [launch.metrics["time_ps"] if unit == "ps" else line.total for launch, line in pairs]
     begins = _begins(lengths)
     lanes = Numbered([LAUNCHES])
-    names, sites = Numbered([kernel_of(launch) for launch in launches]), Numbered[Place]([])
+    names, sites = Numbered([kernel_of(launch) for launch in launches]), Numbered[SourceLocation]([])
     columns: dict[str, list[Ints]] = {key: [] for key in ("lane", "name", "site", "start", "finish", "flows")}
     first = len(lines)
     for line, begin in zip(lines, begins, strict=True):
@@ -322,15 +322,15 @@ def _own_spans(
     lines: Sequence[Timeline],
     times: tuple[Sequence[int], Sequence[int]],
     names: "Numbered[str]",
-    sites: "Numbered[Place]",
+    sites: "Numbered[SourceLocation]",
 ) -> dict[str, Ints]:
     """A span for each launch, at its first source location; `times` are starts and lengths."""
     start, length = (np.array(part, np.int64) for part in times)
-    places = [line.sites[0] if line.sites else Place("<launch>", 0) for line in lines]
+    locations = [line.sites[0] if line.sites else SourceLocation("<launch>", 0) for line in lines]
     return {
         "lane": np.zeros(len(lines), np.int64),
         "name": names.of([kernel_of(launch) for launch in launches]),
-        "site": sites.of(places),
+        "site": sites.of(locations),
         "start": start,
         "finish": start + length,
         "flows": np.empty((0, 2), np.int64),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernbench.common.errors import MisuseError
 from kernbench.result.comparison import read_comparison
-from kernbench.result.finding import Finding, Place, read_fault, read_finding
+from kernbench.result.finding import Finding, SourceLocation, read_fault, read_finding
 from kernbench.result.reading import Data, Reader
 from kernbench.result.run import SCHEMA, Run, Status
 from kernbench.result.spans import read_timeline
@@ -142,8 +142,8 @@ def _with_lines(finding: Finding, lines: dict[str, dict[int, str]]) -> Finding:
     return replace(finding, where=_surrounded(finding.where, lines), others=others)
 
 
-def _surrounded(place: Place | None, lines: dict[str, dict[int, str]]) -> Place | None:
-    return place if place is None or place.file not in lines else replace(place, lines=lines[place.file])
+def _surrounded(location: SourceLocation | None, lines: dict[str, dict[int, str]]) -> SourceLocation | None:
+    return location if location is None or location.file not in lines else replace(location, lines=lines[location.file])
 
 
 def _finite_or_none(held: Reader) -> None:

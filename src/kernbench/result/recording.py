@@ -36,7 +36,7 @@ from kernbench.common.pe_commands import (
     WaitCmd,
     bare_handle,
 )
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 NONE = -1
 FIRST_VIEW = -2
@@ -114,7 +114,7 @@ class ScratchType:
 class Tables:
     """Sites, handle types and access patterns, shared by all streams of one recording."""
 
-    sites: list[Place] = field(default_factory=list)
+    sites: list[SourceLocation] = field(default_factory=list)
     types: list[HandleType] = field(default_factory=list)
     patterns: list[Pattern] = field(default_factory=list)
     pattern_numbers: dict[tuple[tuple[int, ...], tuple[int, ...] | None, int], int] = field(default_factory=dict)
@@ -339,7 +339,9 @@ class Stream(Sequence[PeCommand]):
         return _build(name, self.tables.sites[row.site], out, inputs, row.x, y)
 
 
-def _build(name: str, where: Place, out: TensorHandle | None, inputs: list[TensorHandle], x: int, y: int) -> PeCommand:
+def _build(
+    name: str, where: SourceLocation, out: TensorHandle | None, inputs: list[TensorHandle], x: int, y: int
+) -> PeCommand:
     """The command object for one row."""
     match name:
         case "dot":

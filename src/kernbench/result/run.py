@@ -15,7 +15,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack
 from kernbench.result.comparison import Comparison
-from kernbench.result.finding import FAULT, FORMAL, Finding, Place
+from kernbench.result.finding import FAULT, FORMAL, Finding, SourceLocation
 from kernbench.result.reading import Data
 from kernbench.result.sources import sources_of
 from kernbench.result.spans import timeline_dict
@@ -154,10 +154,10 @@ class Run:
             kept: dict[str, object] = self.views["sources"]
             return kept
         found = [*self.findings, *self.formal]
-        places: list[Place | None] = [f.where for f in found] + [o.where for f in found for o in f.others]
+        locations: list[SourceLocation | None] = [f.where for f in found] + [o.where for f in found for o in f.others]
         if self.timeline is not None:
-            places += [*self.timeline.sites, *(step.where for step in self.timeline.critical_path)]
-        return sources_of(places)
+            locations += [*self.timeline.sites, *(step.where for step in self.timeline.critical_path)]
+        return sources_of(locations)
 
     def save(self, path: str | Path) -> None:
         """Write `to_dict()` as JSON, atomically."""

@@ -3,7 +3,7 @@
 import linecache
 from collections.abc import Iterable
 
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 # of longer files only the lines around the locations are kept
 WHOLE_FILE = 1200
@@ -11,16 +11,16 @@ AROUND = 12
 LONGEST_LINE = 300
 
 
-def sources_of(places: Iterable[Place | None]) -> dict[str, object]:
+def sources_of(locations: Iterable[SourceLocation | None]) -> dict[str, object]:
     """File -> its short name, and parts of its text as (number of the first line, lines)."""
     wanted: dict[str, set[int]] = {}
     names: dict[str, str] = {}
-    for place in places:
-        if place is not None:
-            lines = wanted.get(place.file)
+    for location in locations:
+        if location is not None:
+            lines = wanted.get(location.file)
             if lines is None:
-                lines, names[place.file] = wanted.setdefault(place.file, set()), place.short_file
-            lines.add(place.line)
+                lines, names[location.file] = wanted.setdefault(location.file, set()), location.short_file
+            lines.add(location.line)
     found = {file: _parts(linecache.getlines(file), lines) for file, lines in wanted.items()}
     return {file: {"name": names[file], "parts": parts} for file, parts in found.items() if parts}
 

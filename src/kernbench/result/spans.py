@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.result.columns import pack, unpack
-from kernbench.result.finding import Place, place_dict, read_place
+from kernbench.result.finding import SourceLocation, location_dict, read_location
 from kernbench.result.reading import Data, Reader
 from kernbench.result.timeline import Lane, Step, Timeline, Waits
 
@@ -23,14 +23,14 @@ def timeline_dict(timeline: Timeline) -> Data:
     sites = {site: number for number, site in reversed([*enumerate(timeline.sites)])}
     path = _path_dict(timeline, lanes, sites)
     per_lane = np.bincount(timeline.lane, minlength=len(timeline.lanes))
-    place_of = np.empty_like(order)
-    place_of[order] = np.arange(len(order))
-    flows = place_of[timeline.flows.reshape(-1, 2)]
+    position_of = np.empty_like(order)
+    position_of[order] = np.arange(len(order))
+    flows = position_of[timeline.flows.reshape(-1, 2)]
     return {
         "unit": timeline.unit,
         "lanes": [[lane.group, lane.name] for lane in lanes],
         "names": list(timeline.names),
-        "sites": [place_dict(place) for place in [*timeline.sites, *list(sites)[len(set(timeline.sites)) :]]],
+        "sites": [location_dict(location) for location in [*timeline.sites, *list(sites)[len(set(timeline.sites)) :]]],
         "per_lane": pack(np.pad(per_lane, (0, len(lanes) - len(per_lane)))),
         "name": pack(timeline.name[order]),
         "site": pack(timeline.site[order]),
@@ -42,20 +42,20 @@ def timeline_dict(timeline: Timeline) -> Data:
             {"name": name, "times": pack(_differences(times)), "values": pack(values)}
             for name, (times, values) in timeline.counters.items()
         ],
-        **_waits_dict(timeline.waits, order, place_of),
+        **_waits_dict(timeline.waits, order, position_of),
     }
 
 
-def _waits_dict(waits: Waits | None, order: Ints, place_of: Ints) -> dict[str, object]:
+def _waits_dict(waits: Waits | None, order: Ints, position_of: Ints) -> dict[str, object]:
     """What each span waited for, as its distance backwards, which often repeats; 0 is none."""
     if waits is None:
         return {}
     after = waits.after[order]
-    distance = np.where(after >= 0, np.arange(len(order)) - place_of[after], 0)
+    distance = np.where(after >= 0, np.arange(len(order)) - position_of[after], 0)
     return {"waits": {"kinds": list(waits.kinds), "kind": pack(waits.kind[order]), "after": pack(distance)}}
 
 
-def _path_dict(timeline: Timeline, lanes: dict[Lane, int], sites: dict[Place, int]) -> dict[str, object]:
+def _path_dict(timeline: Timeline, lanes: dict[Lane, int], sites: dict[SourceLocation, int]) -> dict[str, object]:
     """The critical path as columns; lanes and sites that occur only in it are added."""
     names: dict[str, int] = {}
     waits: dict[str, int] = {}
@@ -102,7 +102,7 @@ def read_timeline(data: Reader) -> Timeline:
         raise data["unit"].refuse(f"{' or '.join(UNITS)} is wanted")
     lanes = [_lane(one) for one in data["lanes"]]
     names = list(data["names"].texts())
-    sites = [read_place(one) for one in data["sites"]]
+    sites = [read_location(one) for one in data["sites"]]
     per_lane = _column(data["per_lane"], most=None, count=len(lanes))
     spans = int(per_lane.sum())
     lane = np.repeat(np.arange(len(lanes)), per_lane)
@@ -155,7 +155,7 @@ def _sums(steps: Ints, per_lane: Ints) -> Ints:
     return sums
 
 
-def _read_path(data: Reader, lanes: list[Lane], sites: list[Place]) -> list[Step]:
+def _read_path(data: Reader, lanes: list[Lane], sites: list[SourceLocation]) -> list[Step]:
     names, waits = data["names"].texts(), data["waits"].texts()
     count = len(_column(data["start"], None))
     limits = {"lane": len(lanes), "name": len(names), "site": len(sites), "waited_for": len(waits)}

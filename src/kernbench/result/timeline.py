@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernbench.common.dtypes import Array
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 Ints = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ class Step:
 
     lane: Lane
     name: str
-    where: Place | None
+    where: SourceLocation | None
     waited_for: str
     lag: int
     start: int
@@ -58,7 +58,7 @@ class Timeline:
     unit: str
     lanes: list[Lane]
     names: list[str]
-    sites: list[Place]
+    sites: list[SourceLocation]
     lane: Ints
     name: Ints
     site: Ints

@@ -131,14 +131,14 @@ class Child:
         """Set its deadline to this many seconds from now."""
         self.deadline = self.clock() + seconds
 
-    def place(self) -> tuple[str, int, str] | None:
+    def location(self) -> tuple[str, int, str] | None:
         """The last known position: the innermost frame outside of kernbench and Python."""
         if self.left is not None:
             return self.left
-        return place_in(self.trace.text())
+        return location_in(self.trace.text())
 
 
-def place_in(trace: str) -> tuple[str, int, str] | None:
+def location_in(trace: str) -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame of user code in a faulthandler trace."""
     frames = [(m["file"], int(m["line"]), m["function"].strip()) for m in _FRAME.finditer(trace)]
     return next((frame for frame in frames if _somebodys(frame[0])), None)
@@ -312,7 +312,7 @@ class Children:
         for end in (child.results, child.output, child.trace):
             end.close()
         code, number = (status, None) if status >= 0 else (None, -status)
-        return Ended(child.done, code, number, child.over, child.place(), child.left is not None)
+        return Ended(child.done, code, number, child.over, child.location(), child.left is not None)
 
 
 def _exited(child: Child) -> bool:

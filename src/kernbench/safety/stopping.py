@@ -21,7 +21,7 @@ from typing import Any
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError, traced
-from kernbench.result.finding import FAULT, Finding, Place, place_dict
+from kernbench.result.finding import FAULT, Finding, SourceLocation, location_dict
 from kernbench.safety.budget import OverBudgetError
 from kernbench.safety.held import Show, held_in
 
@@ -72,7 +72,7 @@ def stop_at(text: str) -> StopAt:
 class Stopped:
     """The state at the stop: source location, which program, why it stopped, and arrays by name with descriptions."""
 
-    where: Place
+    where: SourceLocation
     who: str
     why: str
     arrays: dict[str, Array]
@@ -80,8 +80,8 @@ class Stopped:
 
     def view(self) -> dict[str, object]:
         """As a run shows it."""
-        place = place_dict(self.where)
-        return {"where": place, "who": self.who, "why": self.why, "arrays": self.arrays, "about": self.about}
+        location = location_dict(self.where)
+        return {"where": location, "who": self.who, "why": self.why, "arrays": self.arrays, "about": self.about}
 
 
 class Stopper:
@@ -128,7 +128,7 @@ class Stopper:
         self._times[who] += 1
         return self._times[who] == self.wanted.nth
 
-    def keep(self, where: Place, who: str, why: str, arrays: dict[str, Array], about: dict[str, str]) -> None:
+    def keep(self, where: SourceLocation, who: str, why: str, arrays: dict[str, Array], about: dict[str, str]) -> None:
         """Keep the state, the first time; later calls have no effect."""
         if self.met is None:
             self.met = Stopped(where, who, why, arrays, about)
@@ -202,7 +202,7 @@ class Stopper:
             self._take(*raised, self._who(), why)
 
     def _take(self, frame: FrameType, line: int, who: str, why: str) -> None:
-        where = Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        where = SourceLocation(frame.f_code.co_filename, line, frame.f_code.co_name)
         self.keep(where, who, why, *held_in(_frames(frame), self._show))
 
     def missed(self) -> str:

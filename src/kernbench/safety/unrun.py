@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Coroutine, Generator
 
 from kernbench.common.errors import KernelError
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 
 def check_ran(result: object, what: str = "kernel") -> None:
@@ -15,6 +15,6 @@ def check_ran(result: object, what: str = "kernel") -> None:
     word = "is async" if isinstance(result, Coroutine) else "has a yield in it"
     if not isinstance(result, AsyncGenerator):
         result.close()
-    place = Place(code.co_filename, code.co_firstlineno, code.co_name) if code else None
+    location = SourceLocation(code.co_filename, code.co_firstlineno, code.co_name) if code else None
     hint = f"write the {what} as a plain function: it gives way by itself where it waits"
-    raise KernelError("misuse", f"the {what} {word}, so that calling it ran none of its lines", hint, place)
+    raise KernelError("misuse", f"the {what} {word}, so that calling it ran none of its lines", hint, location)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernbench.result.finding import Finding, Other, Place, rank_ranges
+from kernbench.result.finding import Finding, Other, SourceLocation, rank_ranges
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Waiter:
 
     rank: int
     action: str
-    where: Place | None
+    where: SourceLocation | None
     waits_for: int
     needs: str
 
@@ -31,7 +31,7 @@ def deadlock(waiters: Sequence[Waiter], ended: Mapping[int, str], hint: str, inn
     """
     inner = inner or {}
     lines = ["no program can go on:"]
-    groups: dict[tuple[str, Place | None], list[Waiter]] = {}
+    groups: dict[tuple[str, SourceLocation | None], list[Waiter]] = {}
     for waiter in waiters:
         groups.setdefault((waiter.action, waiter.where), []).append(waiter)
     for (action, where), members in groups.items():

@@ -10,7 +10,7 @@ from kernbench.result.untimed import no_time
 
 if TYPE_CHECKING:
     from kernbench.machine.description import Description
-    from kernbench.result.finding import Place
+    from kernbench.result.finding import SourceLocation
     from kernbench.result.run import Run
     from kernbench.targets.work import Work
 
@@ -170,7 +170,7 @@ class Target:
         """Operations in a kernel that may legally observe the order in which its threads run."""
         return []
 
-    def writer_of(self, host: object, run: "Run", output: str, index: tuple[int, ...]) -> "Place | None":
+    def writer_of(self, host: object, run: "Run", output: str, index: tuple[int, ...]) -> "SourceLocation | None":
         """The kernel's line that last stored an element of an output of a run on `host`; None if it is not known."""
         return None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 Ints = NDArray[np.int64]
 
@@ -29,7 +29,7 @@ class Work:
     programs: Ints
     rows: Ints
     sites: Ints
-    lines: Sequence[Place]
+    lines: Sequence[SourceLocation]
     name: Callable[[int], str]
     describe: Callable[[int], str]
     observers: Sequence[str] = ()
@@ -50,7 +50,7 @@ class Parting:
     number: int
     did: tuple[str, str]
     counts: tuple[int, int]
-    where: Place | None
+    where: SourceLocation | None
 
     def text(self, first: str | int, second: str | int) -> str:
         """The difference in a sentence."""
@@ -82,12 +82,12 @@ def first_parting(first: Work, second: Work) -> Parting | None:
     return Parting(first.name(program), number, (did[0], did[1]), counts, _line((first, second), spans, number))
 
 
-def _line(works: tuple[Work, Work], spans: tuple[slice, slice], number: int) -> Place | None:
+def _line(works: tuple[Work, Work], spans: tuple[slice, slice], number: int) -> SourceLocation | None:
     """The first line that one order runs more often than the other; if there is none, that of the row itself.
 
     The rows of such a line may equal those that follow, so that the rows diverge only later.
     """
-    lines: list[list[Place]] = [
+    lines: list[list[SourceLocation]] = [
         [work.lines[site] for site in work.sites[span].tolist()] for work, span in zip(works, spans, strict=True)
     ]
     often = [Counter(one) for one in lines]

@@ -5,7 +5,7 @@ import re
 
 from kernbench.common.errors import KernelError, unknown
 from kernbench.common.pe_commands import TensorHandle
-from kernbench.safety.places import raised_at
+from kernbench.safety.source_locations import raised_at
 
 __kernbench_internal__ = True
 
@@ -97,19 +97,19 @@ def explained(error: BaseException, tl: object) -> KernelError | None:
 
 
 def _attribute(error: AttributeError, tl: object) -> KernelError | None:
-    place, name = raised_at(error), str(error.name)
+    location, name = raised_at(error), str(error.name)
     if error.obj is tl:
         if name in REFUSED:
-            return UnknownOperationError("misuse", f"tl.{name} is not there", REFUSED[name], place)
+            return UnknownOperationError("misuse", f"tl.{name} is not there", REFUSED[name], location)
         known = sorted(n for n in dir(tl) if not n.startswith("_"))
-        return UnknownOperationError("misuse", unknown("tl operation", name, known), "", place)
+        return UnknownOperationError("misuse", unknown("tl operation", name, known), "", location)
     hint = _ATTRIBUTES.get((type(error.obj), name))
     if isinstance(error.obj, TensorHandle):
         known = sorted(n for n in dir(TensorHandle) if not n.startswith("_"))
         message = unknown("attribute of a handle", name, known)
-        return UnknownOperationError("misuse", message, REFUSED.get(name) or _operation(tl, name), place)
+        return UnknownOperationError("misuse", message, REFUSED.get(name) or _operation(tl, name), location)
     what = "the element type" if isinstance(error.obj, str) else "the number"
-    return None if hint is None else KernelError("misuse", f"{what} {error.obj!r} has no .{name}", hint, place)
+    return None if hint is None else KernelError("misuse", f"{what} {error.obj!r} has no .{name}", hint, location)
 
 
 def _operation(tl: object, name: str) -> str:

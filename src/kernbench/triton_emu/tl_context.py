@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from kernbench.common.pe_commands import TensorHandle, running_context
 from kernbench.result.recording import Stream, Tables
-from kernbench.safety.places import SiteTable
+from kernbench.safety.source_locations import SiteTable
 from kernbench.triton_emu.engine.core import Core
 from kernbench.triton_emu.engine.part import Part
 from kernbench.triton_emu.explaining import UnknownOperationError, explained

@@ -11,7 +11,7 @@ from kernbench import mesh
 from kernbench.bench import Bench, Expected, find, param, run_bench
 from kernbench.bench.running import judging
 from kernbench.common.errors import BenchError
-from kernbench.result.finding import Finding, Place
+from kernbench.result.finding import Finding, SourceLocation
 from kernbench.targets import registry
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -194,7 +194,7 @@ def test_a_run_is_timed_while_it_is_compared(times, monkeypatch):
 def test_what_is_found_in_another_order_takes_the_time_away(monkeypatch):
     def later(self, *given):
         first = given[0]
-        first.run.findings.append(Finding("race", "planted", Place("kernel.py", 1)))
+        first.run.findings.append(Finding("race", "planted", SourceLocation("kernel.py", 1)))
 
     monkeypatch.setattr("kernbench.bench.running.runner._Repeat.compare", later)
     runs = with_jobs(monkeypatch, bench_of(lambda p, x: {"y": x["x"] * 2.0}), timed=True, second_order="always")

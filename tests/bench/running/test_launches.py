@@ -15,7 +15,7 @@ from kernbench.report.compare.difference import difference
 from kernbench.report.page import page_html
 from kernbench.result import load_runs
 from kernbench.result.acknowledged import Entry, fingerprint
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.launches import LAUNCHES, OTHERWISE, joined, joined_metrics
 from kernbench.result.run import Run, Status
 from kernbench.result.timeline import Lane, Timeline
@@ -323,7 +323,7 @@ def test_ptx_launches_and_what_the_first_leaves_unwritten(whole):
 
 def test_orders_follow_one_another_and_launches_without_one_are_left_out():
     def part(kernel, steps):
-        lane, site, start = [Lane("block", "warp 0")], [Place("k.ptx", 1)], np.arange(steps)
+        lane, site, start = [Lane("block", "warp 0")], [SourceLocation("k.ptx", 1)], np.arange(steps)
         zeros, flows = np.zeros(steps, np.int64), np.empty((0, 2), np.int64)
         line = Timeline("order", lane, ["runs"], site, zeros, zeros, zeros, start, start + 1, flows) if steps else None
         return Run({}, [], (), Status.FINISHED, timeline=line, origin={"kernel": kernel})

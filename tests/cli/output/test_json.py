@@ -15,7 +15,7 @@ from kernbench.bench.discovery.new import write_new
 from kernbench.cli import app
 from kernbench.cli.output.document import error_data, wants_stdout
 from kernbench.common.errors import BenchError, KernelError
-from kernbench.result import Place, load_runs
+from kernbench.result import SourceLocation, load_runs
 from kernbench.result.run import SCHEMA
 
 ROOT = Path(__file__).parents[3]
@@ -177,7 +177,7 @@ def test_errors_are_documents_too(arguments, command, words, kernbench):
 
 
 def test_an_error_tells_its_place_and_remedy():
-    kernel = KernelError("shape", "3 by 4", "transpose it", Place("/k.py", 7, "k", "a @ b"))
+    kernel = KernelError("shape", "3 by 4", "transpose it", SourceLocation("/k.py", 7, "k", "a @ b"))
     told = error_data(kernel, str(kernel))["error"]
     assert (told["place"]["file"], told["place"]["line"], told["remedy"]) == ("/k.py", 7, "transpose it")
     bench = BenchError("kernels/mine.py:12: launch of bench mine raised ValueError: no")

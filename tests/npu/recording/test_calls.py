@@ -38,7 +38,7 @@ def launch(kernel, *arrays, fifos=False, **options):
 
 
 def lines_of(finding):
-    """The text of each place of a finding beyond its own, by role."""
+    """The text of each location of a finding beyond its own, by role."""
     return [(other.role, inspect.cleandoc(other.where.text)) for other in finding.others]
 
 

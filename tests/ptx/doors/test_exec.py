@@ -214,8 +214,8 @@ def test_the_document_is_documented(tmp_path):
 
 
 def test_what_the_program_compared_is_counted(tmp_path):
-    place = {"file": "t.py", "line": 3, "function": "test", "text": ""}
-    records = [{"event": "compared", "process": 1, "right": right, "site": place} for right in (True, False)]
+    location = {"file": "t.py", "line": 3, "function": "test", "text": ""}
+    records = [{"event": "compared", "process": 1, "right": right, "site": location} for right in (True, False)]
     summary = read_session(tmp_path, records)
     assert (summary.compared, [str(one) for one in summary.wrong], summary.kernels) == (2, ["t.py:3"], [])
 

@@ -20,7 +20,7 @@ from kernbench.ptx.doors.records import read_records
 from kernbench.ptx.doors.session import UnsafeLaunchError
 from kernbench.ptx.launching.blocks import read_blocks
 from kernbench.ptx.text.errors import PtxError
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 
 def arrays(session, n=64):
@@ -54,7 +54,7 @@ def test_a_module_is_kept_with_its_variables(session_of):
 def test_a_launch_says_what_happened(session_of):
     session = session_of()
     x, y = arrays(session)
-    site = Place("their.py", 12)
+    site = SourceLocation("their.py", 12)
     first, second = launch(session, x, y, title="plus", site=site), launch(session, x, y, n=65, blocks=2)
     assert (first.number, first.title, first.site, first.ok, first.status) == (1, "plus", site, True, "finished")
     assert {f.kind for f in second.findings} == {"out-of-bounds"}

@@ -7,7 +7,7 @@ from rich.console import Console
 from tests.report.samples import HERE, SITES, metrics, sample, timeline, unsafe
 
 from kernbench.report import difference, difference_text
-from kernbench.result import Place
+from kernbench.result import SourceLocation
 
 
 def text(renderable, width=160):
@@ -56,7 +56,10 @@ def test_a_line_that_moved_is_the_same_line():
     line = timeline()
     said = {site: site.text or "blank" for site in SITES}
     paths = [
-        [replace(s, where=Place(HERE, s.where.line + by, "kernel", f"{said[s.where]} {s.where.line}")) for s in steps]
+        [
+            replace(s, where=SourceLocation(HERE, s.where.line + by, "kernel", f"{said[s.where]} {s.where.line}"))
+            for s in steps
+        ]
         for by, steps in ((0, line.critical_path), (7, line.critical_path))
     ]
     held = difference(*(sample(timeline=replace(line, critical_path=path)) for path in paths))
@@ -67,7 +70,10 @@ def test_a_line_that_moved_is_the_same_line():
 
 def in_file(file, steps, by=0):
     """The path's steps, as if the kernel lay in another file."""
-    return [replace(s, where=Place(file, s.where.line + by, "kernel", f"{s.where.text} {s.where.line}")) for s in steps]
+    return [
+        replace(s, where=SourceLocation(file, s.where.line + by, "kernel", f"{s.where.text} {s.where.line}"))
+        for s in steps
+    ]
 
 
 def test_a_line_is_the_same_line_in_a_copy_of_the_file():

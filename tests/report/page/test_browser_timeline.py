@@ -130,8 +130,8 @@ def test_spans_are_found_by_name_and_by_line(quiet, tmp_path):
     assert detail(quiet).startswith("2 of ")
     # a line of the source is as good as a name
     quiet.ask("kernbench.timelines[0].find('samples.py:7')")
-    places = np.array([site.line == 7 for site in line.sites])
-    assert quiet.ask("kernbench.timelines[0].hits.count") == places[line.site].sum()
+    locations = np.array([site.line == 7 for site in line.sites])
+    assert quiet.ask("kernbench.timelines[0].hits.count") == locations[line.site].sum()
     quiet.ask("kernbench.timelines[0].find('nothing is called so')")
     assert quiet.ask("kernbench.timelines[0].legend.textContent").startswith("0 spans hold")
     quiet.ask("kernbench.timelines[0].find('')")

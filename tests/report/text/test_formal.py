@@ -5,7 +5,7 @@ import pytest
 from kernbench.report import difference, formal_text, run_text
 from kernbench.report.export.notebook import notebook_html
 from kernbench.report.text.plain import plain_text
-from kernbench.result import Finding, Place, Run, Status
+from kernbench.result import Finding, Run, SourceLocation, Status
 from kernbench.result.finding import FORMAL
 from kernbench.result.launches import formal_by_kernel, joined
 from kernbench.testing import assert_safe
@@ -13,7 +13,7 @@ from kernbench.testing import assert_safe
 
 def note(line, count=1):
     return Finding(
-        "in-flight", f"copy {line}; kept", Place("k.cu", line, "k"), hint="wait", count=count, severity=FORMAL
+        "in-flight", f"copy {line}; kept", SourceLocation("k.cu", line, "k"), hint="wait", count=count, severity=FORMAL
     )
 
 
@@ -34,7 +34,9 @@ def test_launches_of_one_kernel_share_a_note():
 
 
 def test_it_stands_behind_what_counts():
-    text = plain_text(run_text("k", launch("k", note(2), findings=[Finding("race", "two", Place("k.cu", 9, "k"))])))
+    text = plain_text(
+        run_text("k", launch("k", note(2), findings=[Finding("race", "two", SourceLocation("k.cu", 9, "k"))]))
+    )
     assert text.index("two") < text.index("formal: breaks")
 
 

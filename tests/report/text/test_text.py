@@ -5,9 +5,9 @@ from rich.console import Console
 
 from kernbench.report import Contender, finding_text, ranking_table, ranking_text, run_text, runs_table
 from kernbench.report.text.acknowledged import marks_text
-from kernbench.result import Comparison, Finding, Other, Place, RankError, Run, Status
+from kernbench.result import Comparison, Finding, Other, RankError, Run, SourceLocation, Status
 
-HERE = Place(__file__, 1, "kernel")
+HERE = SourceLocation(__file__, 1, "kernel")
 
 
 def text(renderable, width=160):
@@ -150,7 +150,7 @@ def test_quantities_as_people_read_them():
 
 @pytest.mark.parametrize(("file", "comment"), [("kernel.py", "# kernbench: "), ("kernel.cu", "// kernbench: ")])
 def test_how_to_acknowledge_a_finding_can_be_pasted(file, comment):
-    run = Run({}, [Finding("race", "two accesses", Place(file, 3, "kernel"))], ("race",), Status.FINISHED)
+    run = Run({}, [Finding("race", "two accesses", SourceLocation(file, 3, "kernel"))], ("race",), Status.FINISHED)
     (line,) = marks_text(run).plain.splitlines()[1:]
     assert line.strip().startswith(f"{comment}allow race ")
     assert line.endswith(" REASON")

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import FunctionType
 
 from kernbench.common.errors import BenchError, said
-from kernbench.safety.places import is_installed
 from kernbench.safety.processes.interpreter import Interpreter, restore_builtins, some_of
+from kernbench.safety.source_locations import is_installed
 
 # modules of Python's library that kernbench computes, waits and reports with
 _LIBRARY = (

@@ -12,7 +12,7 @@ from kernbench.common.errors import BenchError, KernbenchError, KernelError, Mis
 from kernbench.golden.basis.reference import Reference, plain_reference
 from kernbench.result.checkpoint import Checkpoint
 from kernbench.result.comparison import Comparison
-from kernbench.result.finding import place_dict
+from kernbench.result.finding import location_dict
 from kernbench.result.reading import Data
 
 
@@ -66,7 +66,7 @@ class Intermediates:
         try:
             expected = self._expected(point)
             array = np.array(point.array)
-            if point.places is not None:
+            if point.positions is not None:
                 return self._scattered(point, array, expected)
             known = np.shape(expected.reference) or getattr(expected.reference, "shape", ())
             if array.size == int(np.prod(known)):
@@ -134,7 +134,7 @@ def _holding(reference: Reference, values: Array) -> Reference:
 
 def _inside(point: Checkpoint, reference: Reference) -> tuple[Array, ...]:
     """The indices of a checkpoint's elements, which must exist in the golden's array."""
-    indices, shape, count = point.places or (), reference.shape, np.size(point.array)
+    indices, shape, count = point.positions or (), reference.shape, np.size(point.array)
     if not indices and np.prod(shape) == 1:
         return tuple(np.zeros(count, np.int64) for _ in shape) or ()
     if len(indices) != len(shape):
@@ -151,13 +151,13 @@ def _inside(point: Checkpoint, reference: Reference) -> tuple[Array, ...]:
 
 def _described(point: Checkpoint) -> dict[str, object]:
     keys = {key: str(value) for key, value in point.keys.items()}
-    return {"name": point.name, "who": point.who, "where": place_dict(point.where), "keys": keys}
+    return {"name": point.name, "who": point.who, "where": location_dict(point.where), "keys": keys}
 
 
 def _worst(point: Checkpoint, found: Comparison) -> dict[str, object]:
     """The element with the largest error, and its owner."""
-    if point.places is None or not found.worst_index:
+    if point.positions is None or not found.worst_index:
         return {"element": list(found.worst_index)}
     number = int(found.worst_index[0])
     who = point.owner(number) if point.owner else point.who
-    return {"element": [int(axis[number]) for axis in point.places], "who": who}
+    return {"element": [int(axis[number]) for axis in point.positions], "who": who}

@@ -17,7 +17,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import BenchError, KernbenchError
-from kernbench.result.finding import Finding, Other, Place
+from kernbench.result.finding import Finding, Other, SourceLocation
 from kernbench.result.run import Run, Status
 from kernbench.targets.registry import of_run
 from kernbench.targets.work import Parting, first_parting
@@ -233,12 +233,12 @@ class _Difference:
         kernels = first.kernels
         return list(dict.fromkeys(name for kernel in kernels for name in target.order_observers(first.host, kernel)))
 
-    def where(self, first: Launched) -> Place | None:
+    def where(self, first: Launched) -> SourceLocation | None:
         """The line that stored the element, or that of its kernel."""
         launches = first.launches()
         launch = launches[min(self.launch, len(launches) - 1)]
         found = of_run(launch).writer_of(first.host, launch, self.name, self.index)
-        return found or _kernel_place(first, self.launch)
+        return found or _kernel_location(first, self.launch)
 
 
 @dataclass(frozen=True)
@@ -256,9 +256,9 @@ class _OtherWork:
         """Operations in the launch that may make its programs behave differently, legally."""
         return list(self.by_right)
 
-    def where(self, first: Launched) -> Place | None:
+    def where(self, first: Launched) -> SourceLocation | None:
         """The line that one order runs more often."""
-        return self.parting.where or _kernel_place(first, self.launch)
+        return self.parting.where or _kernel_location(first, self.launch)
 
 
 def _first_difference(first: Launched, second: Launched) -> _Difference | _OtherWork | None:
@@ -306,15 +306,15 @@ def _shown(array: Array, flat: int) -> object:
     return f"{float(value):.9g}" if array.dtype.kind not in "iub" else value.item()
 
 
-def _kernel_place(first: Launched, launch: int) -> Place | None:
+def _kernel_location(first: Launched, launch: int) -> SourceLocation | None:
     if launch >= len(first.kernels):
         return None
     code = getattr(unwrap(first.kernels[launch]), "__code__", None)
-    return None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
+    return None if code is None else SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def _failed(first: Launched, schedule: str | int, text: str, found: Finding | None) -> Finding:
-    where = found.where if found is not None and found.where is not None else _kernel_place(first, 0)
+    where = found.where if found is not None and found.where is not None else _kernel_location(first, 0)
     others = () if found is None else tuple(Other(o.role, o.where) for o in found.others)
     return Finding(CHECK, f"it goes wrong only with schedule {schedule}: {text}", where, others, _HINT)
 

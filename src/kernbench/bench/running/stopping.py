@@ -21,7 +21,7 @@ def run_until(text: str, launched: Callable[[Stopper], Run], strict: bool = Fals
     run = launched(stopper)
     if stopper.met is None and stopper.at_finding and run.findings:
         finding = run.findings[0]
-        stopper = Stopper(_place_of(finding))
+        stopper = Stopper(_location_of(finding))
         run = launched(stopper)
         if stopper.met is not None:
             run.views["stopped"]["why"] = (
@@ -34,7 +34,7 @@ def run_until(text: str, launched: Callable[[Stopper], Run], strict: bool = Fals
     return run
 
 
-def _place_of(finding: Finding) -> StopAt:
+def _location_of(finding: Finding) -> StopAt:
     if finding.where is None or not finding.where.line:
         raise BenchError(f"{finding.kind} is of the whole run and names no line to stop at: {finding.message}")
     return StopAt(finding.where.file, finding.where.line)

@@ -62,7 +62,7 @@ class Layout:
         if self.heads < 1 or self.value_heads < 1 or self.value_heads % self.heads:
             raise MisuseError(f"{self.value_heads} value heads for {self.heads} heads: a multiple of them is wanted")
         if self.values not in VALUES:
-            raise MisuseError(unknown("place of the values", self.values, VALUES))
+            raise MisuseError(unknown("position of the values", self.values, VALUES))
 
     @property
     def key_bytes(self) -> int:

@@ -87,8 +87,8 @@ class Group:
         self.ctx, self.layout, self.ring, self.memory = ctx, layout, ring, memory
         self.number, self.thread, self.lane = ctx.tid_x // GROUP, ctx.tid_x % GROUP, ctx.tid_x % WARP
         self.warp_row = self.thread // WARP * DEPTH
-        place = ctx.wgmma_place(self.thread)
-        self.row, self.column = place.first_row, place.first_column
+        position = ctx.wgmma_place(self.thread)
+        self.row, self.column = position.first_row, position.first_column
         self.descriptors = {name: ctx.wgmma_descriptor(tile) for name, tile in ring.tiles.items()}
         self.output_map, self.scale = ctx.tensor_map("o_map"), ctx.param("scale")
         self.all_gates, self.out = ctx.pointer("g_ptr", "f32"), ctx.pointer("o_ptr", "b32")

@@ -17,7 +17,7 @@ from kernbench.cli.output.console import check_targets, progress, results
 from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.pe_commands import PeCommand
 from kernbench.report import commands_table
-from kernbench.result.finding import place_dict
+from kernbench.result.finding import location_dict
 from kernbench.result.reading import Data
 from kernbench.targets.registry import listed, of_run
 
@@ -88,7 +88,7 @@ def _data(bench: Bench) -> Data:
 
 def _commands_data(stream: Sequence[PeCommand], panel: str | None, rank: int, first: int) -> dict[str, object]:
     rows = [
-        {"number": number, "command": one.op, "engine": one.engine, "where": place_dict(one.where)}
+        {"number": number, "command": one.op, "engine": one.engine, "where": location_dict(one.where)}
         for number, one in enumerate(stream[first:], first)
     ]
     return {"panel": panel, "rank": rank, "count": len(stream), "last": rows}

@@ -21,7 +21,7 @@ JSON = Annotated[
 STDOUT = Path("-")
 # descriptor of the real standard output, while it is reserved for documents
 _KEPT: list[int] = []
-_PLACE = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}):(?:\d+:)? ")
+_LOCATION = re.compile(r"(?P<file>[^\s:][^:\n]*):(?P<line>[1-9]\d{0,8}):(?:\d+:)? ")
 
 
 def write_document(
@@ -95,11 +95,11 @@ def wants_stdout(words: Sequence[str]) -> bool:
 
 def error_data(error: Exception, text: str) -> dict[str, object]:
     """An error as data: its text, the location it is about, and the part of it that says what to do."""
-    from kernbench.result.finding import Place, place_dict
+    from kernbench.result.finding import SourceLocation, location_dict
 
     where = getattr(error, "where", None)
-    found = _PLACE.match(text)
-    if not isinstance(where, Place) and found is not None:
-        where = Place(str(Path(found["file"]).resolve()), int(found["line"]))
-    place = place_dict(where) if isinstance(where, Place) else None
-    return {"error": {"text": text, "place": place, "remedy": getattr(error, "hint", "") or None}}
+    found = _LOCATION.match(text)
+    if not isinstance(where, SourceLocation) and found is not None:
+        where = SourceLocation(str(Path(found["file"]).resolve()), int(found["line"]))
+    location = location_dict(where) if isinstance(where, SourceLocation) else None
+    return {"error": {"text": text, "place": location, "remedy": getattr(error, "hint", "") or None}}

@@ -20,7 +20,7 @@ STOP_AT = Annotated[
     str | None,
     typer.Option(
         "--stop-at",
-        metavar="PLACE",
+        metavar="LOCATION",
         help="Stop inside the kernel and show what it holds: FILE:LINE, FILE:LINE#N (the N-th time), or finding.",
     ),
 ]
@@ -49,7 +49,7 @@ def check_first_wrong(stop_at: str | None, shapes_only: bool, all_algorithms: bo
 def check_options(stop_at: str | None, dump: Path | None) -> None:
     """A dump needs the point where a run stops."""
     if dump is not None and stop_at is None:
-        raise BenchError(f"--dump {dump}: it takes what the kernel holds at a place, so name one with --stop-at")
+        raise BenchError(f"--dump {dump}: it takes what the kernel holds at a location, so name one with --stop-at")
 
 
 def stop_and_print(

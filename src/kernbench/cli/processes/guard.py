@@ -20,10 +20,10 @@ from typing import NoReturn
 from kernbench.cli.output.console import FOUND, INTERRUPTED, errors
 from kernbench.cli.output.document import error_data, is_descriptor, write_document
 from kernbench.common.errors import BenchError
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.reading import Data
 from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail, identity, new_key
-from kernbench.safety.children import Ended, place_in, start_method
+from kernbench.safety.children import Ended, location_in, start_method
 from kernbench.safety.confined import CHANNEL_GONE, announce_exit, end_with, leave_now
 from kernbench.safety.processes.interpreter import restore_builtins
 
@@ -114,7 +114,7 @@ def _verdict(words: Sequence[str], copy: int, results: Receiver, trace: Tail) ->
     if sent is not None:
         return sent
     left = next((message["left"] for message in messages if "left" in message), None)
-    where = place_in(trace.text()) if left is None else (str(left[0]), int(left[1]), str(left[2]))
+    where = location_in(trace.text()) if left is None else (str(left[0]), int(left[1]), str(left[2]))
     code, number = (status, None) if status >= 0 else (None, -status)
     ended = Ended(False, code, number, where=where, left=left is not None)
     _report(words, _NoVerdictError(ended))
@@ -126,7 +126,7 @@ class _NoVerdictError(BenchError):
 
     def __init__(self, ended: Ended):
         super().__init__(f"there is no verdict: the process of the bench {ended.reason()}; {_NEXT}")
-        self.where = None if ended.where is None else Place(*ended.where)
+        self.where = None if ended.where is None else SourceLocation(*ended.where)
         self.hint = _NEXT
 
 

@@ -13,7 +13,7 @@ from kernbench.mesh.programs.tensors import Tensor
 from kernbench.result.finding import FindingLog
 from kernbench.result.recording import Tables
 from kernbench.safety.budget import Budget
-from kernbench.safety.places import SiteTable
+from kernbench.safety.source_locations import SiteTable
 from kernbench.triton_emu.tl_context import TLContext
 
 

@@ -16,12 +16,12 @@ from kernbench.mesh.dividing.parts import Begun, Part, part_of
 from kernbench.mesh.programs.calls import Calls
 from kernbench.mesh.programs.queues import Message, Queue
 from kernbench.mesh.programs.state import State
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.safety.budget import Watchdog
 from kernbench.safety.processes.copies import Copies
 from kernbench.safety.processes.outside import Outside
 
-_NOWHERE = Place("", 0)
+_NOWHERE = SourceLocation("", 0)
 # how far a sender may be ahead of a receiver in another process, which may never receive: bytes, and the weight of a
 # small message
 MOST_AHEAD = 1 << 28

@@ -10,7 +10,7 @@ from kernbench.common.dtypes import Array
 from kernbench.common.pe_commands import OPERATIONS
 from kernbench.mesh.programs.calls import Calls, Met, Noted
 from kernbench.mesh.programs.tensors import Tensor
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.recording import Stream, Tables
 from kernbench.safety.memory import Region
 from kernbench.triton_emu.tl_context import TLContext
@@ -95,7 +95,7 @@ class Numbering:
         types.extend(self.tables.type_number(*kind) for kind in met.types)
         patterns.extend(self.tables.pattern(*key) for key in met.patterns)
 
-    def _site(self, line: Place) -> int:
+    def _site(self, line: SourceLocation) -> int:
         number = self._sites.get(line)
         if number is None:
             number = self._sites[line] = len(self.tables.sites)

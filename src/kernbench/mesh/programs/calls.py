@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.recording import HandleType, Tables
-from kernbench.safety.places import SiteTable
+from kernbench.safety.source_locations import SiteTable
 
 # a send in a direction, with its pieces; a receive from one; a wait for a request, by its number
 SEND, RECEIVE, WAIT = 0, 1, 2
@@ -23,7 +23,7 @@ class Met:
     """Lines, types and patterns that were first used after `call` calls, in order."""
 
     call: int
-    sites: list[Place]
+    sites: list[SourceLocation]
     types: list[HandleType]
     patterns: list[Key]
 

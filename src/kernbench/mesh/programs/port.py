@@ -9,7 +9,7 @@ from kernbench.mesh.programs.placement import Placement
 from kernbench.mesh.programs.queues import Message, Queue, Receive
 from kernbench.mesh.programs.scheduler import Program, Scheduler
 from kernbench.result.checkpoint import Checkpoint, Taken
-from kernbench.result.finding import Finding, FindingLog, Other, Place
+from kernbench.result.finding import Finding, FindingLog, Other, SourceLocation
 from kernbench.safety.budget import OverBudgetError, Watchdog
 from kernbench.safety.memory import AddressSpace, Problem, Region
 from kernbench.triton_emu.pe.port import Passed, Port, Shape
@@ -49,7 +49,7 @@ class MeshPort(Port):
         self.calls: Calls | None = None
 
     def load(
-        self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
+        self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: SourceLocation
     ) -> tuple[Array | None, str]:
         """The elements at `address`; poison if the access is invalid."""
         data, kind, problem = self.memory.load(address, shape, strides, dtype)
@@ -66,7 +66,7 @@ class MeshPort(Port):
         return self.memory.lent_at(address, shape, dtype)
 
     def store(
-        self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
+        self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: SourceLocation
     ) -> int:
         """Store `data` at `address`; dropped if the access is invalid."""
         itemsize, problem = self.memory.store(address, data, shape, strides, dtype)
@@ -74,7 +74,7 @@ class MeshPort(Port):
             self._problem(problem, where)
         return itemsize
 
-    def workspace(self, shape: Shape, dtype: str, name: str, where: Place) -> int:
+    def workspace(self, shape: Shape, dtype: str, name: str, where: SourceLocation) -> int:
         """Fresh, poisoned HBM memory of this PE alone."""
         return self.memory.allocate(f"{name} of {where}", shape, dtype).base
 
@@ -88,17 +88,17 @@ class MeshPort(Port):
         region = self.memory.region_at(address)
         return None if region is None else region.name
 
-    def print(self, line: str, where: Place) -> None:
+    def print(self, line: str, where: SourceLocation) -> None:
         """Print a line with its program; a launch keeps the first `MOST_LINES`."""
         if len(self.printed) < MOST_LINES:
             self.printed.append(f"rank {self.rank} at {where}: {line}")
 
-    def checkpoint(self, name: str, data: Array, where: Place, keys: dict[str, object]) -> None:
+    def checkpoint(self, name: str, data: Array, where: SourceLocation, keys: dict[str, object]) -> None:
         """Pass a named value to the comparison with the golden."""
         if self.taken is not None:
             self.taken(Checkpoint(name, data, where, f"rank {self.rank}", keys))
 
-    def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Message:
+    def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: SourceLocation) -> Message:
         """Start sending a copy of `data`."""
         if self._scheduler.is_random:
             self._give_way()
@@ -113,13 +113,13 @@ class MeshPort(Port):
             self.calls.sent(message, direction, message.pieces)
         return message
 
-    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> None:
+    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: SourceLocation) -> None:
         """Send and wait in one call; the wait for a message that has left is skipped unless calls are logged."""
         message = self.send(direction, data, shape, dtype, where)
         if not message.done or self.calls is not None:
             self.wait_send(message, where)
 
-    def recv(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> Receive:
+    def recv(self, direction: str, shape: Shape, dtype: str | None, where: SourceLocation) -> Receive:
         """Post a receive."""
         if self._scheduler.is_random:
             self._give_way()
@@ -133,7 +133,9 @@ class MeshPort(Port):
                 self.calls.posted(receive, direction)
         return receive
 
-    def recv_now(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> tuple[Array | None, str]:
+    def recv_now(
+        self, direction: str, shape: Shape, dtype: str | None, where: SourceLocation
+    ) -> tuple[Array | None, str]:
         """Receive and wait in one call; a matching message that has arrived needs no request."""
         queue = self.incoming.get(direction)
         noted = self._scheduler.is_random or self.calls is not None
@@ -163,13 +165,13 @@ class MeshPort(Port):
                 had_values |= super().recv_now(direction, shape, dtype, where)[0] is not None
         return had_values
 
-    def wait_send(self, request: Message, where: Place) -> None:
+    def wait_send(self, request: Message, where: SourceLocation) -> None:
         """Yield until the message has left."""
         self._wait(request, where)
         if self.calls is not None:
             self.calls.waited(request)
 
-    def wait_recv(self, request: Receive, where: Place) -> tuple[Array | None, str]:
+    def wait_recv(self, request: Receive, where: SourceLocation) -> tuple[Array | None, str]:
         """Yield until the message is there; poison if it is not what was asked for."""
         if request.queue is None:
             return self._poison(request.shape, request.dtype or "f16")
@@ -193,16 +195,16 @@ class MeshPort(Port):
         if self.program is not None:
             self._scheduler.maybe_yield(self.program)
 
-    def _wait(self, request: Message | Receive, where: Place) -> None:
+    def _wait(self, request: Message | Receive, where: SourceLocation) -> None:
         program = self.program
         assert program is not None
         while not request.done:
             self._scheduler.wait(program, (request, where))
 
-    def _problem(self, problem: Problem, where: Place) -> None:
+    def _problem(self, problem: Problem, where: SourceLocation) -> None:
         self.report(problem.kind, problem.message, problem.hint, where, (), problem.subject)
 
-    def _no_neighbour(self, verb: str, direction: str, where: Place) -> None:
+    def _no_neighbour(self, verb: str, direction: str, where: SourceLocation) -> None:
         who = f"rank {self.rank}"
         hint = "guard it with the rank (edge ranks have no outer neighbour), or install another wiring"
         if not self._placement.leads:
@@ -234,7 +236,7 @@ class MeshPort(Port):
         kind: str,
         message: str,
         hint: str,
-        where: Place,
+        where: SourceLocation,
         others: tuple[Other, ...] = (),
         subject: object = None,
     ) -> None:
@@ -251,7 +253,7 @@ class MeshPort(Port):
         if self.program is not None and self._scheduler.is_due():
             self._scheduler.pause(self.program)
 
-    def over_budget(self, steps: int, where: Place) -> None:
+    def over_budget(self, steps: int, where: SourceLocation) -> None:
         """End this program; one that catches that error twice is abandoned."""
         self._overruns += 1
         error = OverBudgetError(f"dispatched {steps:,} commands and had not returned", where)
@@ -260,7 +262,7 @@ class MeshPort(Port):
         raise error
 
 
-def waiting(what: tuple[Message | Receive, Place]) -> tuple[Message | Receive, Place]:
+def waiting(what: tuple[Message | Receive, SourceLocation]) -> tuple[Message | Receive, SourceLocation]:
     """The request that a blocked program waits for, and its source location."""
     request, where = what
     return request, where

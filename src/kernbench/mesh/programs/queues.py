@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from kernbench.common.dtypes import ITEMSIZE, Array
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Message:
     shape: tuple[int, ...]
     dtype: str
     pieces: int
-    where: Place
+    where: SourceLocation
     queue: "Queue | None"
     arrived: int = 0
     taken: int = 0
@@ -44,7 +44,7 @@ class Receive:
     receiver: object
     shape: tuple[int, ...]
     dtype: str | None
-    where: Place
+    where: SourceLocation
     queue: "Queue | None"
     message: Message | None = None
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from kernbench.common.ipcq_types import OPPOSITE
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.safety.waits import Waiter
 
 
@@ -27,7 +27,7 @@ class Link(Protocol):
         """Its slots."""
 
 
-def waiter(seat: int, sends: bool, link: Link, where: Place | None) -> Waiter:
+def waiter(seat: int, sends: bool, link: Link, where: SourceLocation | None) -> Waiter:
     """The program at `seat`, at one end of the link."""
     side = OPPOSITE[link.direction]
     if sends:

@@ -21,11 +21,11 @@ class Debugging(Core):
     def tprint(self, *values: object, hex: bool = False) -> None:
         """Print tiles, tensors and numbers with their current values, after a text if one is given first."""
         prefix, shown = (values[0], values[1:]) if values and isinstance(values[0], str) else ("", values)
-        place = self.sites.places[self.sites.here()]
+        location = self.sites.locations[self.sites.here()]
         described = [(value, _data(value), _described(value)) for value in shown]
         for line in lines_of(prefix, described, hex):
             if len(self.context.printed) < MOST_LINES:
-                self.context.printed.append(f"{self._name()} at {place}: {line.lstrip()}")
+                self.context.printed.append(f"{self._name()} at {location}: {line.lstrip()}")
 
     def checkpoint(self, name: str, tile: Tile, **keys: object) -> None:
         """Name the valid part of a tile after an intermediate of the golden, to compare its current values with it.
@@ -35,8 +35,8 @@ class Debugging(Core):
         if not isinstance(tile, Tile):
             self.context.fail("misuse", f"checkpoint {name!r}: a tile is wanted, got {tile!r}")
         if self.context.taken is not None and tile.data is not None:
-            place = self.sites.places[self.sites.here()]
-            self.context.taken(Checkpoint(name, tile.data, place, self._name(), keys))
+            location = self.sites.locations[self.sites.here()]
+            self.context.taken(Checkpoint(name, tile.data, location, self._name(), keys))
 
     def _name(self) -> str:
         return f"{LANES[self.lane]} of {self.block.task.describe()}, block {self.block.index}"

@@ -67,7 +67,7 @@ class Scalars(Signalling):
             return
         line = self._line(element, site, is_write=True)
         line.values[element.offset - line.first] = number
-        line.written[element.offset] = self.sites.places[site]
+        line.written[element.offset] = self.sites.locations[site]
         line.bindings[element.offset] = element
 
     def dcci(self, tensor: Tensor | None = None) -> None:
@@ -145,7 +145,7 @@ class Scalars(Signalling):
         self.report("false-sharing", text, hint, line.buffer.name)
 
     def _line(self, element: Tensor, site: int, is_write: bool = False) -> Line:
-        where, waited = self.sites.places[site], self.block.number in self.context.signals.waited
+        where, waited = self.sites.locations[site], self.block.number in self.context.signals.waited
         line, was_there = self.cache.line(element, self.block, where, waited)
         if was_there and not is_write and element.offset not in line.written:
             self._check_stale(element, line)
@@ -176,7 +176,7 @@ class Scalars(Signalling):
     def leave(self) -> None:
         """The kernel has returned: values it wrote and did not write back do not reach others in time."""
         for line in self.cache.drop(None):
-            for offset, place in list(line.written.items())[:1]:
+            for offset, location in list(line.written.items())[:1]:
                 self.context.report(
                     "unflushed-write",
                     f"element {offset} of {line.buffer.describe()} is written by the scalar unit of {LANES[self.lane]} "
@@ -184,7 +184,7 @@ class Scalars(Signalling):
                     "core.dcci(tensor) after the last write, before the kernel ends or anybody is signalled",
                     self.block,
                     line.buffer.name,
-                    where=place,
+                    where=location,
                 )
 
     def _element_row(self, op: "Operation", element: Tensor, site: int) -> None:

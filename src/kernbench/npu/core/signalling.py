@@ -135,7 +135,7 @@ class Signalling(Scaled):
     def _raise(self, op: Operation, frame: FrameType, pipe: str, keys: list[Key], flag: int) -> None:
         """Post to the flags of other cores."""
         signals, site = self.context.signals, self.sites.here(2)
-        where = self.sites.places[site]
+        where = self.sites.locations[site]
         post = signals.post(self.block, self.lane, PIPE_NUMBER[pipe], where)
         self._append(ROW.pack(op.code, self.lane, PIPE_NUMBER[pipe], site, NONE, NONE, NONE, NONE, post.number, 0))
         for key in keys:
@@ -155,7 +155,7 @@ class Signalling(Scaled):
     def _lower(self, op: Operation, frame: FrameType, pipe: str, flag: int, ways: list[Any]) -> None:
         """Wait for the flags of other cores, in one of the modes in which they may come."""
         signals, site = self.context.signals, self.sites.here(2)
-        where = self.sites.places[site]
+        where = self.sites.locations[site]
 
         def way() -> Any:
             for key, who in ways:
@@ -208,7 +208,7 @@ class Signalling(Scaled):
         signals = self.context.signals
         signals.initial.setdefault(element, before)
         array[signal.offset] = value if op == SETS else _wrapped(before + value)
-        where = self.sites.places[site]
+        where = self.sites.locations[site]
         post = signals.post(self.block, self.lane, _S, where, element=element, op=op, value=value, before=before,
                             is_unset=is_unset)  # fmt: skip
         self._append(ROW.pack(_NOTIFY.code, self.lane, _S, site, NONE, NONE, NONE, NONE, post.number, 0))
@@ -222,7 +222,7 @@ class Signalling(Scaled):
         if cmp not in OPERATORS:
             self.context.fail("misuse", unknown("comparison of twait", cmp, OPERATORS))
         site = self.sites.here()
-        where, known, elements = self.sites.places[site], self.context.signals, elements_of(signals)
+        where, known, elements = self.sites.locations[site], self.context.signals, elements_of(signals)
         array = signals.buffer.array
         assert array is not None
         for number, offset in elements:
@@ -250,7 +250,7 @@ class Signalling(Scaled):
         self._check_signal("poll", signal, 0)
         self.context.recording.observers.add("poll")
         site, (element,) = self.sites.here(), elements_of(signal)
-        where, known, array = self.sites.places[site], self.context.signals, signal.buffer.array
+        where, known, array = self.sites.locations[site], self.context.signals, signal.buffer.array
         assert array is not None
         offset, rows = element[1], self.context.recording.rows
         value = int(array[offset])

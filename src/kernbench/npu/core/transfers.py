@@ -270,7 +270,7 @@ class KernelCore(Sending):
         if frame is not self._frame:
             self._entered(frame)
         site = self.sites.here()
-        where = self.sites.places[site]
+        where = self.sites.locations[site]
         self._check_end(fifo, fifo.record.producers, "pushes into", src)
         if src.space not in (L0C, "UB", "L1"):
             self.context.fail("misuse", f"tpush: {src.describe()} cannot be stored to device memory")
@@ -295,7 +295,7 @@ class KernelCore(Sending):
         if frame is not self._frame:
             self._entered(frame)
         site = self.sites.here()
-        where = self.sites.places[site]
+        where = self.sites.locations[site]
         self._check_end(fifo, fifo.record.consumers, "pops from", dst)
         if (GM, dst.space) not in MOVES or dst.dtype != fifo.fifo.dtype:
             self.context.fail("misuse", f"tpop: {dst.describe()} cannot be loaded from {fifo.fifo.describe()}")

@@ -5,7 +5,7 @@ from struct import Struct
 
 from kernbench.common.errors import KernelError
 from kernbench.npu.cpp.locations import of_calls
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 __kernbench_internal__ = True
 # signal number, address, whether it is in device memory, and return addresses in the library; a text follows
@@ -25,7 +25,7 @@ _WITH_ADDRESS = (7, 11)
 _EXITED, _THROWN = 256, 257
 
 
-def crash(payload: bytes, who: str, library: Path, otherwise: Place) -> KernelError:
+def crash(payload: bytes, who: str, library: Path, otherwise: SourceLocation) -> KernelError:
     """The error of a program that crashed; `otherwise` is its location if its library has no line information."""
     number, address, is_device, *calls = _END.unpack_from(payload)
     where = of_calls(library, calls) or otherwise

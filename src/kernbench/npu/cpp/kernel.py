@@ -23,7 +23,7 @@ from kernbench.npu.cpp.operations import Call, as_given, handler, nothing, posit
 from kernbench.npu.cpp.process import BODY, CRASHED, ENDED, FAILED, KIND, OPERATION, QUESTION, Process
 from kernbench.npu.isa.units import ALIGNMENT
 from kernbench.npu.tasks.tensors import Buffer, Tensor
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.safety.budget import OverBudgetError
 
 __kernbench_internal__ = True
@@ -153,7 +153,7 @@ class Running:
             self._memo[record] = (call, method, given)
         call(method, given)
 
-    def _prepared(self, name: str, payload: bytes, where: Place) -> Call:
+    def _prepared(self, name: str, payload: bytes, where: SourceLocation) -> Call:
         if (where.file, where.line) == self.kernel.left_out and name in ("set_flag", "wait_flag", "pipe_barrier"):
             return nothing, (), True
         return handler(name)(self, self.decoded(payload))
@@ -323,8 +323,8 @@ class Running:
         file, line, function = self.process.sites.get(site) or (str(self.kernel.source), 1, self.kernel.symbol)
         return caller(file, line, function)
 
-    def _location(self, site: int) -> Place:
-        return Place(*(self.process.sites.get(site) or (str(self.kernel.source), 1, self.kernel.symbol)))
+    def _location(self, site: int) -> SourceLocation:
+        return SourceLocation(*(self.process.sites.get(site) or (str(self.kernel.source), 1, self.kernel.symbol)))
 
     def _call_at(self, pc: int) -> Caller:
         """The line of a load or store that the program makes itself; if unknown, that of the last operation."""

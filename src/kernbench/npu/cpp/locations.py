@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FunctionType
 
 from kernbench.npu.cpp.compiler import HEADERS
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 # no module of ours that calls are passed over from: the functions made here stand for the user's lines
 Caller = FunctionType
@@ -29,7 +29,7 @@ def caller(file: str, line: int, function: str) -> Caller:
 
 
 @lru_cache(maxsize=4096)
-def of_address(library: Path, address: int) -> Place | None:
+def of_address(library: Path, address: int) -> SourceLocation | None:
     """The line of an address of a library, by the compiler's own tools; None if there are none or they fail."""
     program = shutil.which("addr2line") or shutil.which("llvm-addr2line")
     if program is None:
@@ -42,11 +42,11 @@ def of_address(library: Path, address: int) -> Place | None:
     for function, where in zip(lines[::2], lines[1::2], strict=False):
         file, _, number = where.partition(" ")[0].rpartition(":")
         if number.isdigit() and int(number) and not _is_foreign(file):
-            return Place(file, int(number), function.partition("(")[0])
+            return SourceLocation(file, int(number), function.partition("(")[0])
     return None
 
 
-def of_calls(library: Path, addresses: Sequence[int]) -> Place | None:
+def of_calls(library: Path, addresses: Sequence[int]) -> SourceLocation | None:
     """The innermost of some return addresses (0 is none) that is in the user's code."""
     found = (of_address(library, address) for address in addresses if address)
     return next((where for where in found if where is not None), None)

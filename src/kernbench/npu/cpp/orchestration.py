@@ -21,7 +21,7 @@ from kernbench.npu.runtime.runtime import Runtime
 from kernbench.npu.tasks.predicates import PREDICATE
 from kernbench.npu.tasks.task import CREATE, IN, INOUT, NO_DEP, OUT, Arg, Create, Task
 from kernbench.npu.tasks.tensors import Tensor
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -64,7 +64,7 @@ class CppOrchestration:
         self.library, self.source, self.symbol = library, source, symbol
         self.elements, self._names = tuple(elements), tuple(names)
         # the directions of the arguments of each line that submits, in the order of their submits
-        self.submits: dict[Place, tuple[str, ...]] = {}
+        self.submits: dict[SourceLocation, tuple[str, ...]] = {}
         self.redeclared: Redeclared | None = None
         self.__name__ = self.__qualname__ = symbol
         kind = Parameter.POSITIONAL_OR_KEYWORD
@@ -294,8 +294,8 @@ class _Running:
         sites: Mapping[int, tuple[str, int, str]] = self.process.sites
         return sites.get(site or self._last) or (str(self.program.source), 1, self.program.symbol)
 
-    def _location(self, site: int) -> Place:
-        return Place(*self._spot(site))
+    def _location(self, site: int) -> SourceLocation:
+        return SourceLocation(*self._spot(site))
 
     def _call_at(self, pc: int) -> Caller:
         where = of_address(self.program.library, pc - 1) or self._location(self._last)

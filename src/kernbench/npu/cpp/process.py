@@ -12,7 +12,7 @@ from struct import Struct
 from kernbench.common.errors import KernelError
 from kernbench.npu.cpp.compiler import build_host
 from kernbench.npu.cpp.ends import crash
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 __kernbench_internal__ = True
 HEAD = Struct("<IHHI")
@@ -141,7 +141,7 @@ class Process:
 
 def _not_loaded(record: bytes, path: Path, source: Path) -> KernelError:
     """Why a library was not loaded, from the record that came instead; what its source makes of globals runs then."""
-    where, who = Place(str(source), 1, ""), f"{source.name}, as it is loaded,"
+    where, who = SourceLocation(str(source), 1, ""), f"{source.name}, as it is loaded,"
     hint = "look at the constructors of its global variables: they run before any kernel"
     if record and record[0] == CRASHED:
         error = crash(record[BODY:], who, path, where)

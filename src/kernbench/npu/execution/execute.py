@@ -33,9 +33,9 @@ from kernbench.npu.isa.units import AIC, AIV0, AIV1, LANES
 from kernbench.npu.tasks.fifo import FifoState
 from kernbench.npu.tasks.task import Binding, Block, Context, Task
 from kernbench.npu.tasks.tensors import Tensor
-from kernbench.result.finding import Finding, Other, Place
+from kernbench.result.finding import Finding, Other, SourceLocation
 from kernbench.safety.budget import OverBudgetError
-from kernbench.safety.places import is_installed
+from kernbench.safety.source_locations import is_installed
 from kernbench.safety.unrun import check_ran
 
 __kernbench_internal__ = True
@@ -258,7 +258,7 @@ class Executor:
                 raise
             context.forgive(error)
             kind, message, hint = _diagnosis(error, kernel)
-            where = getattr(error, "where", None) or kernel_place(error) or task.where
+            where = getattr(error, "where", None) or kernel_location(error) or task.where
             context.report(kind, message, hint, context.running, where=where, others=callers(error))
         context.report_caught(context.running)
         self.failed = True
@@ -320,7 +320,7 @@ class Executor:
         fifo: FifoState | None,
         verb: str,
         can_go: Callable[[], bool],
-        where: Place,
+        where: SourceLocation,
         explain: Callable[[], str] | None,
         is_local: bool,
     ) -> None:
@@ -341,13 +341,13 @@ class Executor:
 
     def _left_over(self, block: Block) -> None:
         for state in block.fifos:
-            for number, place in state.left():
+            for number, location in state.left():
                 self._context.log.add(
                     Finding(
                         "message-unreceived",
                         f"message {number} of {state.fifo.describe()} was pushed and not popped by all consumers "
                         f"({state.ends()}) [{block.task.describe()}, block {block.index}]",
-                        place,
+                        location,
                         (),
                         "pop every message, also those of the last round",
                     ),
@@ -370,23 +370,23 @@ class Executor:
         self._context.signals.forget(task)
 
 
-def kernel_place(error: BaseException) -> Place | None:
+def kernel_location(error: BaseException) -> SourceLocation | None:
     """The innermost line of a traceback in the user's code: neither in kernbench nor in a library."""
-    places = _own_lines(error)
-    return places[-1] if places else None
+    locations = _own_lines(error)
+    return locations[-1] if locations else None
 
 
 def callers(error: BaseException) -> tuple[Other, ...]:
-    """The kernel's lines that called the function of `kernel_place`, innermost first: which call of a helper it was."""
-    found = [Other("called from", place) for place in reversed(_own_lines(error)[:-1])]
+    """The kernel's lines that called the function of `kernel_location`, innermost first: which call of a helper."""
+    found = [Other("called from", location) for location in reversed(_own_lines(error)[:-1])]
     # a recursive function repeats its lines
     return tuple(dict.fromkeys(found))[:_CALLERS_SHOWN]
 
 
-def _own_lines(error: BaseException) -> list[Place]:
+def _own_lines(error: BaseException) -> list[SourceLocation]:
     """The lines of a traceback that are not ours: those of the kernel, or of a library if there are no others."""
     found = [
-        Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+        SourceLocation(frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in traced(error)
         if "__kernbench_internal__" not in frame.f_globals and not _is_ours(frame.f_globals.get("__name__", ""))
     ]

@@ -9,7 +9,7 @@ from kernbench.npu.execution.residency import Cores
 from kernbench.npu.isa.units import LANES
 from kernbench.npu.tasks.fifo import FifoState
 from kernbench.npu.tasks.task import Block, called_from
-from kernbench.result.finding import Finding, Other, Place
+from kernbench.result.finding import Finding, Other, SourceLocation
 
 __kernbench_internal__ = True
 _SHOWN = 8
@@ -25,8 +25,8 @@ class Waiting:
     fifo: FifoState | None
     verb: str
     can_go: Callable[[], bool]
-    where: Place
-    callers: tuple[Place, ...]
+    where: SourceLocation
+    callers: tuple[SourceLocation, ...]
     explain: Callable[[], str] | None
     is_local: bool
 

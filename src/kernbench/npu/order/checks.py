@@ -15,7 +15,7 @@ from kernbench.npu.order.cells import lay_out
 from kernbench.npu.recording.record import NpuRecording
 from kernbench.npu.tasks.task import Context, called_from
 from kernbench.npu.tasks.tensors import extent
-from kernbench.result.finding import Finding, Other, Place
+from kernbench.result.finding import Finding, Other, SourceLocation
 
 if TYPE_CHECKING:
     from kernbench.npu.recording.record import Pattern
@@ -138,8 +138,8 @@ def _value(rows: Array, column: str, row: int) -> int:
     return int(rows[column][row])
 
 
-def _location(context: Context, rows: Array, row: int) -> Place:
-    where: Place = context.recording.tables.sites[_value(rows, "site", row)]
+def _location(context: Context, rows: Array, row: int) -> SourceLocation:
+    where: SourceLocation = context.recording.tables.sites[_value(rows, "site", row)]
     return where
 
 

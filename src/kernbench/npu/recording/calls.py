@@ -8,8 +8,8 @@ from array import array
 from bisect import bisect_right
 from types import CodeType, FrameType
 
-from kernbench.result.finding import Place
-from kernbench.safety.places import SiteTable
+from kernbench.result.finding import SourceLocation
+from kernbench.safety.source_locations import SiteTable
 
 __kernbench_internal__ = True
 
@@ -41,7 +41,7 @@ class Calls:
         self._firsts.append(row)
         self._chains.append(number)
 
-    def to(self, row: int) -> tuple[Place, ...]:
+    def to(self, row: int) -> tuple[SourceLocation, ...]:
         """The lines whose calls led to a row, innermost first; none for a line of the kernel itself."""
         at = bisect_right(self._firsts, row) - 1
-        return tuple(self._sites.places[n] for n in self._known[self._chains[at]]) if at >= 0 else ()
+        return tuple(self._sites.locations[n] for n in self._known[self._chains[at]]) if at >= 0 else ()

@@ -13,7 +13,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, BARRIER, CLASSES, LOAD, PLAIN, POST, SCALAR, SET, STORE, WAIT
 from kernbench.npu.recording.record import NONE, ROW_TYPE, Ints, NpuRecording, Pattern, Tables, TileShape
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.safety.processes.threads import together
 
 Sizes = tuple[int, int, int]
@@ -44,7 +44,7 @@ class Part:
 
     rows: Array
     counts: Array
-    sites: list[Place]
+    sites: list[SourceLocation]
     tiles: list[TileShape]
     names: list[str]
     patterns: list[Pattern]

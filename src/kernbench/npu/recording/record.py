@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kernbench.common.dtypes import Array
 from kernbench.npu.isa.operations import AWAIT, CLASSES, POST, TABLE
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 Ints = NDArray[np.int64]
 NONE = -1
@@ -98,7 +98,7 @@ class Pattern:
 class Tables:
     """The tables that rows refer to by number."""
 
-    sites: list[Place] = field(default_factory=list)
+    sites: list[SourceLocation] = field(default_factory=list)
     tiles: list[TileShape] = field(default_factory=list)
     tile_names: list[str] = field(default_factory=list)
     tile_numbers: dict[object, int] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from kernbench.npu.tasks.predicates import Predicate, predicate_of
 from kernbench.npu.tasks.shadow import Shadow
 from kernbench.npu.tasks.task import WRITES, Arg, Context, Create, Task, sizes
 from kernbench.npu.tasks.tensors import Buffer, Tensor, fresh_array, whole
-from kernbench.result.finding import Finding, Other, Place
+from kernbench.result.finding import Finding, Other, SourceLocation
 
 __kernbench_internal__ = True
 
@@ -47,7 +47,7 @@ class Runtime:
         self.rings = [Ring(number, limits) for number in range(tasks.rings)]
         self._scopes = Scopes(context, self._command)
         self._values = Values(context, executor, self._map, self._command)
-        self._reported: dict[int, tuple[Place, str]] = {}
+        self._reported: dict[int, tuple[SourceLocation, str]] = {}
 
     @property
     def clusters(self) -> int:
@@ -76,7 +76,7 @@ class Runtime:
         self._check_caller("scope")
         return self._scopes.ask(manual, self._here())
 
-    def open(self, manual: bool, where: Place) -> Scope:
+    def open(self, manual: bool, where: SourceLocation) -> Scope:
         """Open a scope."""
         return self._scopes.open(manual, where)
 
@@ -92,8 +92,8 @@ class Runtime:
                 "submit from the orchestration; a kernel has its core and its arguments",
             )
 
-    def _here(self, depth: int = 3) -> Place:
-        return self.context.sites.places[self.context.sites.here(depth)]
+    def _here(self, depth: int = 3) -> SourceLocation:
+        return self.context.sites.locations[self.context.sites.here(depth)]
 
     def _command(self, verb: str, target: int, waits: tuple[int, ...] = ()) -> None:
         self.context.recording.commands.append(Command(verb, target, self.context.sites.here(3), waits))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernbench.common.errors import KernelError
 from kernbench.npu.tasks.task import Context
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 __kernbench_internal__ = True
 # including the scope that the runtime opens around an orchestration
@@ -19,13 +19,13 @@ class Scope:
     number: int
     depth: int
     manual: bool
-    where: Place
+    where: SourceLocation
 
 
 class Opening:
     """The context manager of a scope."""
 
-    def __init__(self, scopes: "Scopes", manual: bool, where: Place):
+    def __init__(self, scopes: "Scopes", manual: bool, where: SourceLocation):
         self._scopes, self._manual, self.where = scopes, manual, where
         self.scope: Scope | None = None
 
@@ -64,12 +64,12 @@ class Scopes:
         """The scope that submits belong to."""
         return self._open[-1]
 
-    def ask(self, manual: bool, where: Place) -> Opening:
+    def ask(self, manual: bool, where: SourceLocation) -> Opening:
         """A scope that is opened by `with`."""
         self._asked.append(Opening(self, manual, where))
         return self._asked[-1]
 
-    def open(self, manual: bool, where: Place) -> Scope:
+    def open(self, manual: bool, where: SourceLocation) -> Scope:
         """Open a scope."""
         self._check(manual)
         self._open.append(Scope(self._count, len(self._open), manual, where))

@@ -61,7 +61,7 @@ class Values:
         number = fitting(self._context, value, element.dtype)
         self._context.share()
         self._wait("write", element, self._to_write(element))
-        here = self._context.sites.places[self._context.sites.here(3)]
+        here = self._context.sites.locations[self._context.sites.here(3)]
         element.buffer.shadow.write_by_orchestrator(element, self.known, here)
         if element.buffer.array is not None and not self._executor.stopped:
             element.buffer.array[element.offset] = number

@@ -19,7 +19,7 @@ from kernbench.npu.scene.cases import Case
 from kernbench.npu.scene.modules import offered
 from kernbench.npu.scene.sources import changes_of, kernels_of, orchestration_of, value_of
 from kernbench.npu.tasks.task import BOTH, READS, WRITES
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.run import Run
 from kernbench.safety.budget import Budget
 
@@ -32,7 +32,7 @@ FOUND, HARMLESS, UNNOTICED = "found", "harmless", "unnoticed"
 class Mutant:
     """A line that was left out, or an argument that was declared otherwise (`change`), and the result."""
 
-    where: Place
+    where: SourceLocation
     outcome: str
     kinds: tuple[str, ...] = ()
     change: str = "left out"
@@ -48,7 +48,7 @@ def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
         whole, chip = _launch(case, kernels, orchestrate, arguments, budget)
         digest = chip.order_digest(whole)
 
-        def judged(where: Place, run: Run, chip: Chip, change: str = "left out") -> Mutant:
+        def judged(where: SourceLocation, run: Run, chip: Chip, change: str = "left out") -> Mutant:
             kinds = tuple(dict.fromkeys(f.kind for f in run.findings))
             same = not kinds and chip.order_digest(run) == digest
             return Mutant(where, FOUND if kinds else HARMLESS if same else UNNOTICED, kinds, change)
@@ -62,7 +62,7 @@ def mutants(case: Case, budget: Budget | None = None) -> Iterator[Mutant]:
             yield judged(where, *_launch(case, kernels, other, arguments, budget), title)
 
 
-def _directions(program: CppOrchestration) -> Iterator[tuple[Place, Redeclared, str]]:
+def _directions(program: CppOrchestration) -> Iterator[tuple[SourceLocation, Redeclared, str]]:
     """Each argument of each submitting line, declared otherwise; and its original direction."""
     for where, directions in sorted(program.submits.items(), key=lambda one: (one[0].file, one[0].line)):
         for position, direction in enumerate(directions):
@@ -82,7 +82,7 @@ def _launch(
     return chip.launch(orchestrate, *arguments), chip
 
 
-def _lines(run: Run) -> list[Place]:
+def _lines(run: Run) -> list[SourceLocation]:
     """The lines of a run that have a flag or a barrier."""
     from kernbench.npu.isa.operations import OPERATIONS
     from kernbench.npu.recording.record import NpuRecording

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernbench.common.dtypes import ITEMSIZE
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 if TYPE_CHECKING:
     from kernbench.npu.tasks.task import Block
@@ -31,10 +31,10 @@ class Line:
     block: "Block"
     first: int
     values: Any
-    where: Place
+    where: SourceLocation
     # whether the block had waited for others when it loaded the line
     is_after_wait: bool
-    written: dict[int, Place] = field(default_factory=dict)
+    written: dict[int, SourceLocation] = field(default_factory=dict)
     # the argument by which each element was written
     bindings: dict[int, "Tensor"] = field(default_factory=dict)
     overwritten: dict[int, int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Cache:
     def __init__(self) -> None:
         self._lines: dict[tuple[int, int], Line] = {}
 
-    def line(self, element: "Tensor", block: "Block", where: Place, is_after_wait: bool) -> tuple[Line, bool]:
+    def line(self, element: "Tensor", block: "Block", where: SourceLocation, is_after_wait: bool) -> tuple[Line, bool]:
         """The line of an element, loaded from memory if it is not cached; and whether it was."""
         buffer, per = element.buffer, LINE // ITEMSIZE[element.dtype]
         key = (buffer.number, element.offset // per)

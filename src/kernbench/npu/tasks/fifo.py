@@ -11,7 +11,7 @@ from kernbench.npu.isa.units import AIC, LANES
 from kernbench.npu.recording.record import FifoRecord
 
 if TYPE_CHECKING:
-    from kernbench.result.finding import Place
+    from kernbench.result.finding import SourceLocation
 
 __kernbench_internal__ = True
 
@@ -50,7 +50,7 @@ class FifoState:
     number: int
     pushed: dict[int, int] = field(default_factory=dict)
     popped: dict[int, int] = field(default_factory=dict)
-    slots: dict[tuple[int, int], tuple[Any, tuple[int, int], "Place"]] = field(default_factory=dict)
+    slots: dict[tuple[int, int], tuple[Any, tuple[int, int], "SourceLocation"]] = field(default_factory=dict)
 
     # rows of a message for each lane, computed on first use
     _rows: dict[int, int] = field(default_factory=dict, repr=False)
@@ -80,10 +80,12 @@ class FifoState:
             found = self._rows[lane] = self.fifo.shape[0] // len(shares) if lane != AIC else self.fifo.shape[0]
         return found
 
-    def left(self) -> list[tuple[int, "Place"]]:
+    def left(self) -> list[tuple[int, "SourceLocation"]]:
         """Messages that some lane never popped: their numbers and where they were pushed."""
         least = min(self.popped.values())
-        return sorted({(n, place) for (n, _), (_, _, place) in self.slots.items() if n >= least}, key=lambda m: m[0])
+        return sorted(
+            {(n, location) for (n, _), (_, _, location) in self.slots.items() if n >= least}, key=lambda m: m[0]
+        )
 
     def ends(self) -> str:
         """Who pushes and who pops."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kernbench.npu.tasks.caching import Line
 from kernbench.npu.tasks.task import Block, Context, Task
 from kernbench.npu.tasks.tensors import Buffer, Shape, Tensor
-from kernbench.result.finding import Other, Place
+from kernbench.result.finding import Other, SourceLocation
 
 __kernbench_internal__ = True
 NOBODY = 0
@@ -47,7 +47,7 @@ class Shadow:
         self._sets: list[frozenset[int]] = [frozenset()]
         self._set_numbers: dict[frozenset[int], int] = {}
         # for each write of the orchestrator: how many tasks were submitted before it, and its source location
-        self._orchestrated: list[tuple[int, Place | None]] = [(0, None)]
+        self._orchestrated: list[tuple[int, SourceLocation | None]] = [(0, None)]
         # lines of this buffer in the caches of scalar units
         self.cached: list[Line] = []
         # elements that predicates read, and their tasks
@@ -212,7 +212,7 @@ class Shadow:
         self._is_written = True
         self._pieces = [(ORCHESTRATOR, NOBODY)] * len(self._pieces)
 
-    def write_by_orchestrator(self, element: Tensor, known: int, where: Place) -> None:
+    def write_by_orchestrator(self, element: Tensor, known: int, where: SourceLocation) -> None:
         """The orchestrator writes an element; it has waited for the tasks of `known`."""
         self._begin()
         ((first, last),) = self._spans(element.offset, ELEMENT)
@@ -224,16 +224,20 @@ class Shadow:
         self._pieces[first:last] = [(ORCHESTRATOR + len(self._orchestrated), NOBODY)]
         self._orchestrated.append((len(self.context.tasks), where))
 
-    def _check_orchestrator(self, other: int, known: int, where: Place, past: str, sites: dict[int, int]) -> None:
+    def _check_orchestrator(
+        self, other: int, known: int, where: SourceLocation, past: str, sites: dict[int, int]
+    ) -> None:
         """Report if the orchestrator did not wait for a block that accessed what it writes."""
         task = self.context.task_of(other)
         if not known >> task.number & 1:
-            place = self.context.sites.places[sites[other]] if other in sites else None
-            self._report_orchestrator(task, past, where, place)
+            location = self.context.sites.locations[sites[other]] if other in sites else None
+            self._report_orchestrator(task, past, where, location)
 
-    def _report_orchestrator(self, task: Task, past: str, where: Place | None, place: Place | None) -> None:
+    def _report_orchestrator(
+        self, task: Task, past: str, where: SourceLocation | None, location: SourceLocation | None
+    ) -> None:
         kind = "write-after-read" if past in ("read", "reads") else "missing-dependence"
-        others = (Other(f"{task.describe()} {past} it", place), Other(f"{task.describe()} submitted", task.where))
+        others = (Other(f"{task.describe()} {past} it", location), Other(f"{task.describe()} submitted", task.where))
         self.context.report(
             kind,
             f"the orchestrator writes an element of {self._buffer.describe()} that {task.describe()} {past}, and does "
@@ -377,7 +381,7 @@ class Shadow:
         if other >= ORCHESTRATOR - 1:
             count, where = self._orchestrated[other + 1 - ORCHESTRATOR]
             if task.number < count:
-                self._report_orchestrator(task, verb, where, context.sites.places[context.sites.here()])
+                self._report_orchestrator(task, verb, where, context.sites.locations[context.sites.here()])
             return
         number = context.recording.block_task[other]
         if task.after(number) or context.signals.may_order(other, block.number):
@@ -397,8 +401,8 @@ class Shadow:
         kind: str,
     ) -> None:
         context, name = self.context, self._buffer.describe()
-        place = context.sites.places[sites[other]] if other in sites else None
-        others: tuple[Other, ...] = (Other(f"{earlier.describe()} {past} it", place),)
+        location = context.sites.locations[sites[other]] if other in sites else None
+        others: tuple[Other, ...] = (Other(f"{earlier.describe()} {past} it", location),)
         if task is earlier:
             index = context.recording.block_index[other]
             message = f"block {block.index} {verb} elements of {name} that block {index} of the same task {past}"

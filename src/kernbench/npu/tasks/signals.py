@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernbench.npu.tasks.predicates import OPERATORS
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 if TYPE_CHECKING:
     from kernbench.npu.tasks.task import Block, Task
@@ -32,7 +32,7 @@ class Post:
     block: "Block"
     lane: int
     pipe: int
-    where: Place
+    where: SourceLocation
     element: tuple[int, int] | None = None
     op: str = ""
     value: int = 0
@@ -48,7 +48,7 @@ class Wait:
     number: int
     block: "Block"
     lane: int
-    where: Place
+    where: SourceLocation
     posts: tuple[int, ...] = ()
     elements: tuple[tuple[int, int], ...] = ()
     op: str = ""
@@ -85,14 +85,14 @@ class Signals:
     posted: set[int] = field(default_factory=set)
     waited: set[int] = field(default_factory=set)
 
-    def post(self, block: "Block", lane: int, pipe: int, where: Place, **what: Any) -> Post:
+    def post(self, block: "Block", lane: int, pipe: int, where: SourceLocation, **what: Any) -> Post:
         """Record a post."""
         made = Post(len(self.posts), block, lane, pipe, where, **what)
         self.posts.append(made)
         self.posted.add(block.number)
         return made
 
-    def wait(self, block: "Block", lane: int, where: Place, **what: Any) -> Wait:
+    def wait(self, block: "Block", lane: int, where: SourceLocation, **what: Any) -> Wait:
         """Record a wait that has ended."""
         made = Wait(len(self.waits), block, lane, where, seen=len(self.posts), **what)
         self.waits.append(made)

@@ -18,8 +18,8 @@ from kernbench.npu.tasks.predicates import Predicate
 from kernbench.npu.tasks.signals import Signals
 from kernbench.npu.tasks.tensors import Buffer, Tensor
 from kernbench.result.checkpoint import Taken
-from kernbench.result.finding import Finding, FindingLog, Other, Place
-from kernbench.safety.places import SiteTable
+from kernbench.result.finding import Finding, FindingLog, Other, SourceLocation
+from kernbench.safety.source_locations import SiteTable
 
 if TYPE_CHECKING:
     from kernbench.npu.tasks.fifo import Fifo, FifoState
@@ -28,7 +28,7 @@ __kernbench_internal__ = True
 READS, WRITES, BOTH, UNTRACKED = "IN", "OUT", "INOUT", "NO_DEP"
 # file name of lines typed into a debugger
 _TYPED = "<stdin>"
-Refusal = tuple[str, str, str, Place]
+Refusal = tuple[str, str, str, SourceLocation]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Task:
     kernels: dict[int, Callable[..., object]]
     arguments: list[Any]
     fifos: "list[Fifo]"
-    where: Place
+    where: SourceLocation
     outputs: list[Tensor] = field(default_factory=list)
     predicate: Predicate | None = None
     # tasks that keep the tensors of this one alive until they end: they read them, or named this task in deps=
@@ -222,7 +222,7 @@ class Context:
         """Record a refused operation: if its program catches the error, it is a finding all the same."""
         explanation = explained(error)
         if explanation is not None:
-            self.refused.setdefault((*explanation, self.sites.places[self.sites.here(2)]), self.running)
+            self.refused.setdefault((*explanation, self.sites.locations[self.sites.here(2)]), self.running)
 
     def forgive(self, error: BaseException) -> None:
         """The error ended its program and is reported there."""
@@ -233,11 +233,11 @@ class Context:
     def report_caught(self, block: Block | None) -> None:
         """Report refused operations of a program that continued, except lines typed into a debugger."""
         for refusal in [r for r, owner in self.refused.items() if owner is block]:
-            kind, message, hint, place = refusal
+            kind, message, hint, location = refusal
             del self.refused[refusal]
-            if place.file != _TYPED:
+            if location.file != _TYPED:
                 who = "orchestration" if block is None else "kernel"
-                self.report(kind, f"{message} (the {who} caught the error and went on)", hint, block, where=place)
+                self.report(kind, f"{message} (the {who} caught the error and went on)", hint, block, where=location)
 
     def report(
         self,
@@ -247,14 +247,14 @@ class Context:
         block: Block | None = None,
         subject: object = None,
         others: tuple[Other, ...] = (),
-        where: Place | None = None,
+        where: SourceLocation | None = None,
     ) -> None:
         """Report a finding, at the kernel's line unless another location is given."""
-        place = where or self.sites.places[self.sites.here(2)]
+        location = where or self.sites.locations[self.sites.here(2)]
         if where is None:
-            others += called_from(place, self.sites.callers_here())
+            others += called_from(location, self.sites.callers_here())
         in_task = f" [{block.task.describe()}, block {block.index}]" if block is not None else ""
-        self.log.add(Finding(kind, message + in_task, place, others, hint), subject)
+        self.log.add(Finding(kind, message + in_task, location, others, hint), subject)
 
     def use_after_free(self, tensor: Tensor) -> None:
         """Report the use of a tensor whose scope was closed."""
@@ -266,7 +266,7 @@ class Context:
             tensor.name,
         )
 
-    def calls_to(self, lane: int, row: int) -> tuple[Place, ...]:
+    def calls_to(self, lane: int, row: int) -> tuple[SourceLocation, ...]:
         """The lines whose calls led to a row, innermost first; none if the row is of the kernel's own line."""
         block = int(np.searchsorted(self.recording.firsts(), row, side="right")) - 1
         calls = self.calls.get((block, lane))
@@ -277,6 +277,8 @@ class Context:
         return self.tasks[self.recording.block_task[block]]
 
 
-def called_from(place: Place, callers: Iterable[Place], role: str = "called from") -> tuple[Other, ...]:
+def called_from(
+    location: SourceLocation, callers: Iterable[SourceLocation], role: str = "called from"
+) -> tuple[Other, ...]:
     """Which call of a helper led to a location; calls on the line itself are left out."""
-    return tuple(Other(role, c) for c in callers if (c.file, c.line) != (place.file, place.line))
+    return tuple(Other(role, c) for c in callers if (c.file, c.line) != (location.file, location.line))

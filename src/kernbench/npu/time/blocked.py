@@ -7,7 +7,7 @@ only if they start together.
 from kernbench.common.errors import MachineError
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.recording.record import Command, NpuRecording, TaskRecord
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 
 def full_ring(
@@ -42,7 +42,7 @@ def no_cores(recording: NpuRecording, chip: ChipModel, number: int) -> MachineEr
     )
 
 
-def _error(recording: NpuRecording, chip: ChipModel, where: Place, what: str) -> MachineError:
+def _error(recording: NpuRecording, chip: ChipModel, where: SourceLocation, what: str) -> MachineError:
     return MachineError(
         f"{where}: on chip '{chip.name}' {what}: a deadlock, which has no time\n"
         "  next: launch on this chip, which reports what is too small; or time it on a larger one"

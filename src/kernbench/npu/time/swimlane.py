@@ -14,7 +14,7 @@ from kernbench.npu.time.clock import Timing
 from kernbench.npu.time.costs import Ints, Small
 from kernbench.npu.time.lower import is_long, stretches
 from kernbench.npu.time.waiting import span_waits
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.timeline import Lane, Step, Timeline, Waits
 from kernbench.safety.processes.threads import both, in_stretches, together
 
@@ -86,7 +86,7 @@ class Swimlane:
         return Timeline("ps", self.lanes, self.names, sites, *columns, path, waits=self.waits)
 
 
-def describe(timing: Timing, found: Ints) -> list[tuple[Lane, str, Place | None]]:
+def describe(timing: Timing, found: Ints) -> list[tuple[Lane, str, SourceLocation | None]]:
     """Lane, name and kernel line of each of some nodes that take time."""
     nodes, recording, lanes = timing.lowered.nodes, timing.lowered.recording, all_lanes(timing)
     transfers, rows = timing.lowered.transfers, found.copy()

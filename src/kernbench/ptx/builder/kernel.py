@@ -17,7 +17,7 @@ from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Directive, Function, Item, Kernel, Module, Variable
 from kernbench.ptx.text.parser import parse
 from kernbench.ptx.validation.validation import validate
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 __kernbench_internal__ = True
 
@@ -249,12 +249,14 @@ def _module_variables(bodies: list[Body]) -> list[Variable]:
     return list(found.values())
 
 
-def _python_line(text: str, line: int, files: dict[str, int]) -> Place | None:
+def _python_line(text: str, line: int, files: dict[str, int]) -> SourceLocation | None:
     """The Python line in the last `.loc` before a line of the text."""
     for written in reversed(text.split("\n")[:line]):
         words = written.split()
         if words[:1] == [".loc"]:
-            return Place(next(file for file, number in files.items() if number == int(words[1])), int(words[2]))
+            return SourceLocation(
+                next(file for file, number in files.items() if number == int(words[1])), int(words[2])
+            )
     return None
 
 

@@ -33,7 +33,7 @@ from kernbench.ptx.launching.device_base import Extent
 from kernbench.ptx.text.module import Instruction, Kernel
 from kernbench.ptx.text.printer import instruction_text
 from kernbench.ptx.text.types import TYPES
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 # rows for more threads would take too much memory
 MOST_THREADS = 1 << 20
@@ -83,7 +83,7 @@ class Parting:
     """
 
     instruction: Instruction
-    location: Place | None
+    location: SourceLocation | None
     block: Extent
     thread: Extent
     count: int
@@ -123,7 +123,7 @@ class Parting:
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
 
 
-def _location_data(location: Place | None) -> dict[str, object] | None:
+def _location_data(location: SourceLocation | None) -> dict[str, object] | None:
     """A source location as documents have it."""
     if location is None:
         return None
@@ -253,7 +253,7 @@ class _Search:
         return one.instruction, ""
 
     @staticmethod
-    def _location(kernel: TracedKernel, instruction: Instruction) -> Place | None:
+    def _location(kernel: TracedKernel, instruction: Instruction) -> SourceLocation | None:
         return next((one.location for one in kernel.results if one.instruction is instruction), None)
 
     def _where(self, thread: int) -> tuple[Extent, Extent]:

@@ -33,7 +33,7 @@ from kernbench.ptx.text.parser import parse
 from kernbench.ptx.text.printer import instruction_text
 from kernbench.ptx.text.types import TYPES
 from kernbench.ptx.text.walking import instructions_of, names_in
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 PARAMETER = "kernbench_trace"
 # marks in a row, and words of a row
@@ -57,7 +57,7 @@ class Traced:
     type: str
     kind: str
     operands: Operands
-    location: Place | None = None
+    location: SourceLocation | None = None
 
     @property
     def text(self) -> str:
@@ -189,7 +189,7 @@ class _Writing:
     results: list[Traced] = field(default_factory=list)
     kept: list[tuple[str, str]] = field(default_factory=list)
     _scopes: list[dict[str, str]] = field(default_factory=list)
-    _location: Place | None = None
+    _location: SourceLocation | None = None
 
     def body(self, block: Block) -> Block:
         """The body of the kernel."""
@@ -230,7 +230,7 @@ class _Writing:
     def _note_location(self, statement: Loc) -> None:
         if not self.kernel.module.in_assembly(statement.line):
             file = self.kernel.module.source_files.get(statement.file, "")
-            self._location = Place(file, statement.source_line) if file else None
+            self._location = SourceLocation(file, statement.source_line) if file else None
 
     def _instruction(self, instruction: Instruction) -> Iterator[Statement]:
         resolved = resolved_of(instruction)

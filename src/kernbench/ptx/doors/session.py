@@ -28,7 +28,7 @@ from kernbench.ptx.names.demangling import title as title_of
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel, Module
 from kernbench.ptx.text.parser import parse
-from kernbench.result.finding import Finding, Place, place_dict
+from kernbench.result.finding import Finding, SourceLocation, location_dict
 from kernbench.result.following import STREAM, in_a_row
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget
@@ -81,7 +81,7 @@ class Launch:
     kernel: str
     title: str
     treatment: str
-    site: Place | None = None
+    site: SourceLocation | None = None
     run: Run | None = None
     seconds: float = 0.0
     grid: tuple[int, ...] = ()
@@ -136,7 +136,7 @@ class Launch:
             "title": self.title,
             "treatment": self.treatment,
             "status": self.status,
-            "site": place_dict(self.site),
+            "site": location_dict(self.site),
             "grid": list(self.grid),
             "block": list(self.block),
             "seconds": round(self.seconds, 6),
@@ -282,7 +282,7 @@ class Session:
         cluster: Any = None,
         cooperative: bool = False,
         title: str = "",
-        site: Place | None = None,
+        site: SourceLocation | None = None,
         notes: "Notes | None" = None,
     ) -> Launch:
         """Run a kernel to its end, as the options say; findings are kept, recorded, and raised if requested.
@@ -300,7 +300,7 @@ class Session:
             return Launch(0, kernel.name, title, LEFT_OUT, site)
         return self._perform(request, title, site, notes)
 
-    def _perform(self, request: LaunchRequest, title: str, site: Place | None, notes: Notes) -> Launch:
+    def _perform(self, request: LaunchRequest, title: str, site: SourceLocation | None, notes: Notes) -> Launch:
         with self._lock, self.memory.lock:
             try:
                 _ = request.shape
@@ -322,7 +322,7 @@ class Session:
         grid: tuple[int, ...] = (),
         block: tuple[int, ...] = (),
         title: str = "",
-        site: Place | None = None,
+        site: SourceLocation | None = None,
         accepted: bool = False,
     ) -> Launch:
         """Record a launch that is not run, and why: the program gets an error, which it may ignore.
@@ -346,7 +346,7 @@ class Session:
                 self.launches[launch.number - 1] = replace(launch, accepted=True)
                 self.note({"event": "refusal seen", "number": launch.number, "title": launch.title})
 
-    def _run(self, request: LaunchRequest, title: str, site: Place | None, notes: Notes) -> Launch:
+    def _run(self, request: LaunchRequest, title: str, site: SourceLocation | None, notes: Notes) -> Launch:
         kernel = request.kernel.name
         treatment = self.options.treatment(title, self._counts[title], prod(request.shape[0]))
         if self._predictions is None:
@@ -356,7 +356,7 @@ class Session:
         number = len(self.launches) + 1
         grid, block, _ = request.shape
         began, before_work = clock(), cpu_clock()
-        about = {"kernel": kernel, "title": title, "number": number, "site": place_dict(site), "grid": list(grid)}
+        about = {"kernel": kernel, "title": title, "number": number, "site": location_dict(site), "grid": list(grid)}
         run, error, agreement = None, "", None
         predicted: Mapping[str, object] = {}
         shape = (title, grid, block, request.shared_bytes)

@@ -11,7 +11,7 @@ from typing import Any
 from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, ORDER, OUTCOMES
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED
 from kernbench.ptx.doors.records import HOST, read_records
-from kernbench.result.finding import Finding, FindingLog, Place, read_fault, read_finding, read_place
+from kernbench.result.finding import Finding, FindingLog, SourceLocation, read_fault, read_finding, read_location
 from kernbench.result.following import in_a_row
 from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Reader
@@ -175,7 +175,7 @@ class SessionSummary:
     processes: int
     # comparisons made by the program itself: how many, and the lines where they failed
     compared: int = 0
-    wrong: list[Place] = field(default_factory=list)
+    wrong: list[SourceLocation] = field(default_factory=list)
     # how often the program asked for a time, and how often it got a prediction for a GPU
     timed: int = 0
     timed_by_prediction: int = 0
@@ -317,9 +317,9 @@ def _folded(launches: list[Record], name: str) -> Iterator[Finding]:
     yield from log.findings()
 
 
-def launch_site_of(launch: Record) -> Place | None:
+def launch_site_of(launch: Record) -> SourceLocation | None:
     """The line of the program that launched."""
-    return Reader(launch["site"], "site").maybe(read_place)
+    return Reader(launch["site"], "site").maybe(read_location)
 
 
 def _run_of(launch: Record, arch: str) -> Run:

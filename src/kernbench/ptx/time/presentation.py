@@ -18,7 +18,7 @@ from kernbench.ptx.time.roles import with_warps
 from kernbench.ptx.time.sequence import following_ps
 from kernbench.ptx.time.sources import source_lines
 from kernbench.ptx.time.waits import LOWER_BOUND
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 from kernbench.result.timeline import Ints, Lane, Step, Timeline
@@ -279,7 +279,7 @@ def timeline(time: LaunchTime, kernel: str) -> Timeline:
     name = np.arange(len(names), dtype=np.int64)
     columns = (lane, name, np.zeros_like(name), start, finish, np.zeros((0, 2), np.int64))
     # a CTA has no source line
-    sites = [Place(kernel, 0, said="")]
+    sites = [SourceLocation(kernel, 0, said="")]
     return Timeline("ps", lanes, names, sites, *columns, _path(lanes, names, lane, start, finish))
 
 

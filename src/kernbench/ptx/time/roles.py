@@ -18,7 +18,7 @@ from kernbench.ptx.time.engine import codes
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.result import Followed, LaunchTime
 from kernbench.ptx.time.sources import source_lines
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.timeline import Lane, Timeline
 
 Ints = NDArray[np.int32]
@@ -138,7 +138,7 @@ def _units(spans: Spans, followed: Followed, group: str, lines: Ints) -> None:
         spans.add(lane, name, int(lines[followed.op[row]]), begin, end)
 
 
-def locations(recording: LaunchRecording, lines: list[int]) -> tuple[list[Place], list[int]]:
+def locations(recording: LaunchRecording, lines: list[int]) -> tuple[list[SourceLocation], list[int]]:
     """Source locations of lines of the PTX (in the source if the PTX names it).
 
     And the index of each line's location.
@@ -147,13 +147,13 @@ def locations(recording: LaunchRecording, lines: list[int]) -> tuple[list[Place]
     rows = recording.instructions
     texts = dict(zip(rows.line.tolist(), rows.text, strict=True))
     made: dict[int, int] = {}
-    found: list[Place] = []
+    found: list[SourceLocation] = []
     for line in lines:
         if line not in made:
             made[line] = len(found)
             source = sources.get(line)
-            own = Place(f"<ptx {recording.entry}>", line, recording.entry, texts.get(line, ""))
-            found.append(Place(source[0], source[1], recording.entry) if source else own)
+            own = SourceLocation(f"<ptx {recording.entry}>", line, recording.entry, texts.get(line, ""))
+            found.append(SourceLocation(source[0], source[1], recording.entry) if source else own)
     return found, [made[line] for line in lines]
 
 

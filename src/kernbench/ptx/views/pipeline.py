@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.asynchronous.journal import Actor, Entry, Journal
 from kernbench.ptx.emulator.checks.findings.reporter import by_axis
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.views.swimlane import Swimlane
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.timeline import Timeline
 
 # in the opcode of a copy from shared to global memory
@@ -79,7 +79,9 @@ def pipeline_of(journal: Journal, checks: Any, grid: tuple[int, int, int]) -> "P
 class Pipeline:
     """The pipeline of one journal; `name` maps an offset in shared memory to its variable."""
 
-    def __init__(self, journal: Journal, name: Callable[[int], str], block: str, location: Callable[[Site], Place]):
+    def __init__(
+        self, journal: Journal, name: Callable[[int], str], block: str, location: Callable[[Site], SourceLocation]
+    ):
         self._journal, self._name, self._block, self._location = journal, name, block, location
         self._clustered = journal.ctas > 1
         self._roles = roles_of(journal)

@@ -8,7 +8,7 @@ import numpy as np
 from kernbench.ptx.emulator.asynchronous.journal import Actor, Entry, Journal
 from kernbench.ptx.emulator.lanes.arrays import Int64s
 from kernbench.ptx.emulator.program.program import Site
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.timeline import Lane, Timeline
 
 Named = TypeVar("Named", Lane, str)
@@ -32,7 +32,7 @@ class Swimlane:
         lane_name: Callable[[Actor], str],
         barrier_name: Callable[[int], str],
         block: str,
-        location: Callable[[Site], Place],
+        location: Callable[[Site], SourceLocation],
     ):
         self._lane_name, self._barrier_name, self._block, self._location = lane_name, barrier_name, block, location
         self._entries = journal.entries

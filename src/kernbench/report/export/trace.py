@@ -74,8 +74,8 @@ def _slice(builder: Builder, timeline: Timeline, i: int, track: int, flows: tupl
     begin = _event(builder, start * scale, track, "TYPE_SLICE_BEGIN")
     begin.name = timeline.names[int(timeline.name[i])]
     begin.flow_ids.extend(flows)
-    place = timeline.sites[int(timeline.site[i])]
-    for key, value in (("line", f"{place.short_file}:{place.line}"), ("source", place.text)):
+    location = timeline.sites[int(timeline.site[i])]
+    for key, value in (("line", f"{location.short_file}:{location.line}"), ("source", location.text)):
         argument = begin.debug_annotations.add()
         argument.name, argument.string_value = key, value
     for key, number in zip(keys, (start, finish - start), strict=True):

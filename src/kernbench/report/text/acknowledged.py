@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from kernbench.result.acknowledged import mark_for
-from kernbench.result.finding import Finding, Place
+from kernbench.result.finding import Finding, SourceLocation
 from kernbench.result.run import Run, Status
 
 
@@ -11,8 +11,8 @@ def acknowledged_text(title: str, run: Run) -> Text:
     """The acknowledged findings of a run, a line each; empty if there are none."""
     text = Text()
     for row in run.views.get("acknowledged", []):
-        place = row["finding"]["where"]
-        where = f"{Place(place['file'], place['line'])}: " if place else ""
+        location = row["finding"]["where"]
+        where = f"{SourceLocation(location['file'], location['line'])}: " if location else ""
         kind, by = row["finding"]["kind"], row["by"]
         text.append(f"{where}{kind} of {title} is acknowledged ({by}): {row['reason']}\n", "dim")
     text.rstrip()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from kernbench.result.finding import KINDS, Finding, Place, rank_ranges
+from kernbench.result.finding import KINDS, Finding, SourceLocation, rank_ranges
 from kernbench.result.launches import formal_by_kernel
 from kernbench.result.run import Run
 
@@ -28,8 +28,8 @@ def finding_text(finding: Finding) -> RenderableType:
     if finding.where is not None:
         _source(text, finding.where)
     for other in finding.others:
-        place = f"{other.where} in {other.where.function}" if other.where else "unknown location"
-        text.append(f"  {other.role}: {place}\n", style="yellow")
+        location = f"{other.where} in {other.where.function}" if other.where else "unknown location"
+        text.append(f"  {other.role}: {location}\n", style="yellow")
         if other.where is not None:
             _source(text, other.where, around=0)
     if finding.hint:
@@ -72,7 +72,7 @@ def _who(finding: Finding) -> str:
     return ", ".join(part for part in (ranks, times) if part)
 
 
-def _source(text: Text, place: Place, around: int = 2) -> None:
-    for number, line in place.context(around):
-        marker, style = ("->", "bold") if number == place.line else ("  ", "dim")
+def _source(text: Text, location: SourceLocation, around: int = 2) -> None:
+    for number, line in location.context(around):
+        marker, style = ("->", "bold") if number == location.line else ("  ", "dim")
         text.append(f"  {marker} {number:5d} | {line}\n", style=style)

@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.run import Run
 
 
@@ -22,7 +22,7 @@ def first_wrong_text(title: str, run: Run) -> Text:
         where = wrong["where"]
         keys = "".join(f", {key}={value}" for key, value in wrong["keys"].items())
         text.append(f"{title}: {wrong['name']} is the first intermediate that leaves the golden\n", style="bold")
-        text.append(f"  {Place(where['file'], where['line'])}: {wrong['who']}{keys}\n  > {where['text']}\n")
+        text.append(f"  {SourceLocation(where['file'], where['line'])}: {wrong['who']}{keys}\n  > {where['text']}\n")
         text.append(
             f"  element {tuple(wrong['element'])} is {wrong['actual']:.6g}, the golden's {wrong['expected']:.6g} "
             f"(allowed {wrong['tolerance']:.3g}); {wrong['wrong']:,} of {wrong['elements']:,} are wrong\n"
@@ -30,7 +30,7 @@ def first_wrong_text(title: str, run: Run) -> Text:
         text.append(f"  right before it: {right or 'none'}")
         last = view.get("last_right")
         if last is not None:
-            at = Place(last["where"]["file"], last["where"]["line"])
+            at = SourceLocation(last["where"]["file"], last["where"]["line"])
             keys = "".join(f", {key}={value}" for key, value in last["keys"].items())
             text.append(f"\n  the last that was right: {last['name']} at {at}, {last['who']}{keys}")
     if view["never"]:

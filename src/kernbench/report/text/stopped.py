@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernbench.common.dtypes import Array
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.run import Run, write_bytes
 
 _FIRST = 4
@@ -23,7 +23,7 @@ def stopped_table(title: str, run: Run) -> Group:
     view = run.views["stopped"]
     where = view["where"]
     head = Text()
-    head.append(f"{title} stopped at {Place(where['file'], where['line'])}", style="bold")
+    head.append(f"{title} stopped at {SourceLocation(where['file'], where['line'])}", style="bold")
     head.append(f"\n  {view['who']}: {view['why'].splitlines()[0]}")
     if where["text"]:
         head.append(f"\n  > {where['text']}")

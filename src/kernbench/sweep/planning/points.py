@@ -24,7 +24,7 @@ from kernbench.targets.registry import of_run
 
 Row = Data
 _PACKAGE = str(Path(kernbench.__file__).parent)
-_PLACE = re.compile(r"(?P<place>[^\s:][^:\n]*:[1-9]\d{0,8}): ")
+_LOCATION = re.compile(r"(?P<location>[^\s:][^:\n]*:[1-9]\d{0,8}): ")
 OUT_OF_MEMORY = "out of memory"
 
 
@@ -51,16 +51,16 @@ def failure(error: BaseException) -> Failure:
     """An error as stored in a row, with the line of the kernel or bench it comes from."""
     text = one_line(error)
     # exceptions of a bench's function are wrapped, with the line in front
-    found = _PLACE.match(text)
+    found = _LOCATION.match(text)
     text = text[found.end() :] if found else text
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         text = f"{OUT_OF_MEMORY}: {text}" if text else OUT_OF_MEMORY
     elif not isinstance(error, KernbenchError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return Failure(text, found["place"] if found else _place(error))
+    return Failure(text, found["location"] if found else _location(error))
 
 
-def _place(error: BaseException) -> str:
+def _location(error: BaseException) -> str:
     """The kernel's own line, or the last one outside this package and installed packages."""
     where = getattr(error, "where", None)
     if where is not None and hasattr(where, "line"):

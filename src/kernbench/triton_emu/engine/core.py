@@ -12,10 +12,10 @@ import numpy as np
 from kernbench.common.dtypes import DTYPES, FLOATS, ITEMSIZE, Array, dtype_name, poisoned
 from kernbench.common.errors import KernelError, MisuseError
 from kernbench.common.pe_commands import HBM, NO_BLOCK, OPERATIONS, SCRATCH, TensorHandle
-from kernbench.result.finding import Other, Place
+from kernbench.result.finding import Other, SourceLocation
 from kernbench.result.recording import FIRST_VIEW, NONE, ScratchType, Stream, Tables
 from kernbench.safety.memory import WINDOW
-from kernbench.safety.places import SiteTable
+from kernbench.safety.source_locations import SiteTable
 from kernbench.triton_emu.pe.port import Port
 from kernbench.triton_emu.pe.scratch import Block, ScratchPool
 from kernbench.triton_emu.repeating.affine import Affine
@@ -59,10 +59,10 @@ class Core:
         self._sites = sites
         self._port: Port = port
         self._carries_data = port.carries_data
-        self._scratch = ScratchPool(scratch_base, scratch_size, self._place_of, self._overflow, self)
+        self._scratch = ScratchPool(scratch_base, scratch_size, self._location_of, self._overflow, self)
         self._known_shapes: dict[Shape, Shape] = {}
-        # what was refused so far (kind, message, hint, place), whether or not the kernel caught it
-        self.refused: dict[tuple[str, str, str, Place], None] = {}
+        # what was refused so far (kind, message, hint, location), whether or not the kernel caught it
+        self.refused: dict[tuple[str, str, str, SourceLocation], None] = {}
         # whether iterations that are alike are recorded without running, and one of them was not as predicted
         self.folds = self.folded_wrongly = False
         # whether messages of a repeated routine were passed before its commands were recorded
@@ -91,18 +91,18 @@ class Core:
         # what was reported of each line whose value did not fit
         self._overflows: dict[int, tuple[str, tuple[Other, ...]]] = {}
 
-    # Places and errors
+    # Locations and errors
 
-    def _place_of(self, handle: Any) -> Place | None:
+    def _location_of(self, handle: Any) -> SourceLocation | None:
         """The kernel line that made the value of a handle or block."""
         producer = self.stream.producer(handle.number)
         return None if producer < 0 else self._tables.sites[self.stream.site(producer)]
 
     def _fail(self, kind: str, message: str, hint: str = "") -> NoReturn:
         """Refuse what the kernel asks for, at its own line."""
-        place = self._tables.sites[self._sites.here()]
-        self.refused[kind, message, hint, place] = None
-        raise KernelError(kind, message, hint, place)
+        location = self._tables.sites[self._sites.here()]
+        self.refused[kind, message, hint, location] = None
+        raise KernelError(kind, message, hint, location)
 
     def _overflow(self, size: int) -> None:
         """Report a value that does not fit, in full once for each line; give up on a kernel that only grows."""
@@ -143,13 +143,13 @@ class Core:
             f"a value of {_size(size)} does not fit the scratch memory: {_size(pool.used)} of {_size(pool.size)} are "
             f"in use{broken}{live}"
         )
-        return message, tuple(Other("made a live value", self._place_of(b)) for b in blocks[:3])
+        return message, tuple(Other("made a live value", self._location_of(b)) for b in blocks[:3])
 
     def _describe_block(self, block: Block) -> str:
         if block.number < 0:
             return f"{_size(block.nbytes)} for a receive under way"
         shape, dtype, _ = self._tables.types[self.stream.type_of(block.number)]
-        where = self._place_of(block)
+        where = self._location_of(block)
         made = f" from {where} `{where.text}`" if where else ""
         return f"{'x'.join(map(str, shape))} {dtype} ({_size(block.nbytes)}){made}"
 
@@ -513,7 +513,7 @@ class Core:
             if row.op == CODE["load"]:
                 names.add(self._port.tensor_name(row.x) or f"the memory at {row.x:#x}")
             pending.extend((row.a, row.b, row.c))
-        made = self._place_of(handle)
+        made = self._location_of(handle)
         origin = f" loaded from {', '.join(repr(n) for n in sorted(names))}" if names else ""
         return f"the value{origin}" + (f", made at {made} `{made.text}`" if made else "")
 

@@ -1,6 +1,6 @@
 """Tiles of a larger tensor by offset: Triton's block pointers and tensor descriptors, and the part of one that exists.
 
-They are what a DMA descriptor holds: a base address, sizes and steps of the whole, place and shape of the tile.
+They are what a DMA descriptor holds: a base address, sizes and steps of the whole, position and shape of the tile.
 Offsets, sizes and steps count elements.
 """
 

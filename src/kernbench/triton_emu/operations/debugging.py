@@ -19,9 +19,9 @@ class Debugging(Part):
             handle = value if isinstance(value, TensorHandle) else None
             data = None if handle is None else self._data(handle)
             values.append((value, data, "" if handle is None else f"{handle.dtype} {list(handle.shape)}"))
-        place = self._sites.places[self._sites.here()]
+        location = self._sites.locations[self._sites.here()]
         for line in lines_of(str(prefix), values, hex):
-            self._core._port.print(line, place)
+            self._core._port.print(line, location)
 
     def static_print(self, *values: object, sep: str = " ") -> None:
         """The same as `device_print` for what is known without running: shapes, types, numbers."""
@@ -36,7 +36,7 @@ class Debugging(Part):
         self._hold("assume", cond, None, "")
 
     def _hold(self, verb: str, cond: object, mask: object, text: str) -> None:
-        place = self._sites.places[self._sites.here(3)]
+        location = self._sites.locations[self._sites.here(3)]
         reason = f": {text}" if text else ""
         if not isinstance(cond, TensorHandle):
             holds = np.asarray(bool(self._scalar(cond)))
@@ -53,7 +53,7 @@ class Debugging(Part):
         first = [int(i) for i in np.unravel_index(int(np.argmin(holds)), holds.shape)]
         where = f" for {np.count_nonzero(~holds)} of {holds.size} elements, the first at {first}" if holds.ndim else ""
         self._core._port.report(
-            "kernel-error", f"{verb} does not hold{where}{reason}", "the condition is the kernel's own", place
+            "kernel-error", f"{verb} does not hold{where}{reason}", "the condition is the kernel's own", location
         )
 
     def checkpoint(self, name: str, value: TensorHandle, **keys: object) -> None:
@@ -61,7 +61,7 @@ class Debugging(Part):
 
         `keys` say which part of it this is: `at` an index into the golden's array, others are handed to its function.
         """
-        place = self._sites.places[self._sites.here()]
+        location = self._sites.locations[self._sites.here()]
         data = self._read("checkpoint", value)
         if data is not None:
-            self._core._port.checkpoint(name, data, place, keys)
+            self._core._port.checkpoint(name, data, location, keys)

@@ -71,10 +71,10 @@ class Hints(Part):
         """`input`, which the kernel says is a multiple of `values`; a finding where a plain number is not."""
         steps = self._whole_numbers(values)
         if isinstance(input, int) and any(n and input % n for n in steps):
-            place = self._sites.places[self._sites.here()]
+            location = self._sites.locations[self._sites.here()]
             message = f"multiple_of: {input} is no multiple of {', '.join(map(str, steps))}"
             self._core._port.report(
-                "misuse", message, "on other machines this reads wrong data: mend the offset", place
+                "misuse", message, "on other machines this reads wrong data: mend the offset", location
             )
         return input
 

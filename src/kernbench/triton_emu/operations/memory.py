@@ -73,7 +73,7 @@ class Memory(Part):
         steps = None if strides is None else self._steps(sizes, strides)
         name = dtype if dtype is None or (type(dtype) is str and dtype in DTYPES) else self._dtype(dtype)
         self._require_fit(sizes, name, address)
-        where = self._sites.places[site]
+        where = self._sites.locations[site]
         core = self._core
         if core.trace is not None:
             core.trace.append((core.steps, Load(core, (sizes, steps, name, where)), ()))
@@ -125,7 +125,7 @@ class Memory(Part):
         steps = None if strides is None else self._steps(value.shape, strides)
         if type(ptr) is Affine:
             ptr = self._watch.take(ptr, value.shape, steps)
-        address, where = self._address("store", ptr), self._sites.places[site]
+        address, where = self._address("store", ptr), self._sites.locations[site]
         if self._core.trace is not None:
             self._core._traced(self._core.steps, Store(self._core, (value.shape, steps, value.dtype, where)), value)
         itemsize = self._core._port.store(address, data, value.shape, steps, value.dtype, where)
@@ -142,8 +142,8 @@ class Memory(Part):
 
     def workspace(self, shape: Sizes, dtype: ElementType = "f32", name: str = "workspace") -> int:
         """The address of fresh HBM memory that belongs to this PE until the kernel returns; no command."""
-        place = self._sites.places[self._sites.here()]
-        return self._core._port.workspace(self._shape(shape), self._dtype(dtype), name, place)
+        location = self._sites.locations[self._sites.here()]
+        return self._core._port.workspace(self._shape(shape), self._dtype(dtype), name, location)
 
     def _address(self, verb: str, ptr: "int | BlockPointer | TensorHandle | Affine") -> int:
         if type(ptr) is int and 0 <= ptr <= _MOST_ADDRESS:
@@ -236,7 +236,7 @@ class Memory(Part):
         address = tile.base + clip.start * ITEMSIZE[dtype]
         if 0 not in clip.sizes:
             self._in_memory(tile, address)
-            data, dtype = self._core._port.load(address, clip.sizes, tile.strides, None, self._sites.places[site])
+            data, dtype = self._core._port.load(address, clip.sizes, tile.strides, None, self._sites.locations[site])
         # without data, too, whole numbers of a tensor are known, and so is what lies around it
         is_known = data is not None or self._carries_data or (0 in clip.sizes and dtype not in FLOATS)
         if is_known and clip.sizes != tile.block_shape:
@@ -261,7 +261,7 @@ class Memory(Part):
         self._in_memory(tile, address)
         part = None if data is None else data[clip.inside]
         itemsize = self._core._port.store(
-            address, part, clip.sizes, tile.strides, value.dtype, self._sites.places[site]
+            address, part, clip.sizes, tile.strides, value.dtype, self._sites.locations[site]
         )
         self._record("store", site, value.number, address, self._tables.pattern(clip.sizes, tile.strides, itemsize))
 

@@ -27,32 +27,34 @@ class Messages(Part):
     def send(self, dir: str, src: TensorHandle) -> None:
         """`src` to the neighbour in direction `dir` (N, S, E, W); blocks while that neighbour's queue is full."""
         site = self._sites.here()
-        place = self._sites.places[site]
+        location = self._sites.locations[site]
         direction, data = self._direction(dir), self._read("send", src)
         self._require_room(src.nbytes)
         # recorded first, so that a program that blocks here shows what it is doing
         self._record("send", site, src.number, _DIRECTION[direction], NONE)
-        self._core._port.send_now(direction, data, src.shape, src.dtype, place)
+        self._core._port.send_now(direction, data, src.shape, src.dtype, location)
 
     def recv(self, dir: str, shape: Sizes, dtype: ElementType = None) -> TensorHandle:
         """The next message from the neighbour in direction `dir`; blocks while there is none."""
         site = self._sites.here()
-        place = self._sites.places[site]
+        location = self._sites.locations[site]
         direction, sizes = self._direction(dir), self._shape(shape)
-        data, name = self._core._port.recv_now(direction, sizes, None if dtype is None else self._dtype(dtype), place)
+        data, name = self._core._port.recv_now(
+            direction, sizes, None if dtype is None else self._dtype(dtype), location
+        )
         kind = self._tables.scratch_type(sizes, name)
         return self._emit("recv", site, kind, data, NONE, NONE, NONE, _DIRECTION[direction], NONE)
 
     def send_async(self, dir: str, src: TensorHandle) -> PendingSend:
         """Start a send and go on; wait on what it returns before writing to `src` in place."""
         site = self._sites.here()
-        place = self._sites.places[site]
+        location = self._sites.locations[site]
         direction, handle = self._direction(dir), self._handle("send_async", src)
         self._require_room(handle.nbytes)
-        request = self._core._port.send(direction, self._data(handle), handle.shape, handle.dtype, place)
+        request = self._core._port.send(direction, self._data(handle), handle.shape, handle.dtype, location)
         number = self._next_request()
         self._record("send_async", site, handle.number, _DIRECTION[direction], number)
-        pending = PendingSend(self._core.tl, number, request, direction, place, handle)
+        pending = PendingSend(self._core.tl, number, request, direction, location, handle)
         self.pending[number] = pending
         handle.block.sends = (*handle.block.sends, pending)
         return pending
@@ -60,14 +62,14 @@ class Messages(Part):
     def recv_async(self, dir: str, shape: Sizes, dtype: ElementType) -> PendingRecv:
         """Post a receive and go on; `wait()` on it gives the handle. Its space is taken now, hence the type."""
         site = self._sites.here()
-        place = self._sites.places[site]
+        location = self._sites.locations[site]
         direction, sizes = self._direction(dir), self._shape(shape)
         kind = self._dtype(dtype)
-        request = self._core._port.recv(direction, sizes, kind, place)
+        request = self._core._port.recv(direction, sizes, kind, location)
         number = self._next_request()
         expected = self._tables.scratch_type(sizes, kind)
         handle = self._emit("recv_async", site, expected, None, x=_DIRECTION[direction], y=number)
-        pending = PendingRecv(self._core.tl, number, request, direction, place, handle)
+        pending = PendingRecv(self._core.tl, number, request, direction, location, handle)
         handle.block.arriving = pending
         self.pending[number] = pending
         return pending
@@ -86,13 +88,13 @@ class Messages(Part):
         handle = pending.handle if isinstance(pending, PendingRecv) else None
         if pending.done:
             return handle
-        place = self._sites.places[site]
+        location = self._sites.locations[site]
         self._record("wait", site, NONE, pending.number, 0)
         if isinstance(pending, PendingSend):
-            self._core._port.wait_send(pending._request, place)
+            self._core._port.wait_send(pending._request, location)
             self._release_source(pending)
         elif handle is not None:
-            handle.data = handle.block.data = self._core._port.wait_recv(pending._request, place)[0]
+            handle.data = handle.block.data = self._core._port.wait_recv(pending._request, location)[0]
             handle.block.arriving = None
         pending.done = True
         self.pending.pop(pending.number, None)

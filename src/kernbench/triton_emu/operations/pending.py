@@ -3,7 +3,7 @@
 from typing import Any
 
 from kernbench.common.pe_commands import TensorHandle
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 __kernbench_internal__ = True
 
@@ -13,7 +13,7 @@ class Pending:
 
     verb = ""
 
-    def __init__(self, context: Any, number: int, request: object, direction: str, where: Place):
+    def __init__(self, context: Any, number: int, request: object, direction: str, where: SourceLocation):
         self._context = context
         self.number = number
         self._request = request
@@ -31,7 +31,9 @@ class PendingSend(Pending):
 
     verb = "send"
 
-    def __init__(self, context: Any, number: int, request: object, direction: str, where: Place, src: TensorHandle):
+    def __init__(
+        self, context: Any, number: int, request: object, direction: str, where: SourceLocation, src: TensorHandle
+    ):
         super().__init__(context, number, request, direction, where)
         self.src: TensorHandle | None = src
 
@@ -45,7 +47,9 @@ class PendingRecv(Pending):
 
     verb = "receive"
 
-    def __init__(self, context: Any, number: int, request: object, direction: str, where: Place, handle: TensorHandle):
+    def __init__(
+        self, context: Any, number: int, request: object, direction: str, where: SourceLocation, handle: TensorHandle
+    ):
         super().__init__(context, number, request, direction, where)
         self.handle = handle
 

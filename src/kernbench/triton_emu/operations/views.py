@@ -159,10 +159,10 @@ class Views(Part):
         handle = self._handle("expand_dims", input)
         axes = self._whole_numbers(axis)
         ndim = handle.ndim + len(axes)
-        places = {n % ndim for n in axes if -ndim <= n < ndim}
-        if len(places) < len(axes):
+        positions = {n % ndim for n in axes if -ndim <= n < ndim}
+        if len(positions) < len(axes):
             self._fail("shape", f"expand_dims: axis {axis} of a handle of shape {handle.shape}")
-        return self.index(handle, tuple(None if n in places else slice(None) for n in range(ndim)))
+        return self.index(handle, tuple(None if n in positions else slice(None) for n in range(ndim)))
 
     def broadcast(self, input: TensorHandle, other: TensorHandle) -> tuple[TensorHandle, TensorHandle]:
         """Both stretched to the shape they have in common."""

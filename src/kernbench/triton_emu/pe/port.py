@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.common.errors import KernelError
-from kernbench.result.finding import Other, Place
+from kernbench.result.finding import Other, SourceLocation
 from kernbench.safety.memory import Region
 
 Shape = tuple[int, ...]
@@ -21,7 +21,7 @@ class Passed(NamedTuple):
     direction: str
     shape: Shape
     dtype: str
-    where: Place
+    where: SourceLocation
 
 
 class Port:
@@ -35,7 +35,7 @@ class Port:
         self.printed: list[str] = []
 
     def load(
-        self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: Place
+        self, address: int, shape: Shape, strides: Shape | None, dtype: str | None, where: SourceLocation
     ) -> tuple[Array | None, str]:
         """The elements at `address` and their type; f16 where neither the kernel nor the memory says."""
         return None, dtype or "f16"
@@ -49,37 +49,39 @@ class Port:
         return None
 
     def store(
-        self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: Place
+        self, address: int, data: Array | None, shape: Shape, strides: Shape | None, dtype: str, where: SourceLocation
     ) -> int:
         """Put `data` at `address`; gives the bytes of an element of the tensor's own type."""
         return ITEMSIZE[dtype]
 
-    def workspace(self, shape: Shape, dtype: str, name: str, where: Place) -> int:
+    def workspace(self, shape: Shape, dtype: str, name: str, where: SourceLocation) -> int:
         """The address of fresh HBM memory for this PE alone."""
         address = self._workspace
         self._workspace += 1 << 40
         return address
 
-    def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> Any:
+    def send(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: SourceLocation) -> Any:
         """Start a send; gives a request for `wait_send`."""
         return None
 
-    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> None:
+    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: SourceLocation) -> None:
         """Send and wait in one."""
         self.wait_send(self.send(direction, data, shape, dtype, where), where)
 
-    def wait_send(self, request: Any, where: Place) -> None:
+    def wait_send(self, request: Any, where: SourceLocation) -> None:
         """Block until the send has left."""
 
-    def recv(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> Any:
+    def recv(self, direction: str, shape: Shape, dtype: str | None, where: SourceLocation) -> Any:
         """Post a receive; gives a request for `wait_recv`."""
         return dtype or "f16"
 
-    def recv_now(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> tuple[Array | None, str]:
+    def recv_now(
+        self, direction: str, shape: Shape, dtype: str | None, where: SourceLocation
+    ) -> tuple[Array | None, str]:
         """Receive and wait in one."""
         return self.wait_recv(self.recv(direction, shape, dtype, where), where)
 
-    def wait_recv(self, request: Any, where: Place) -> tuple[Array | None, str]:
+    def wait_recv(self, request: Any, where: SourceLocation) -> tuple[Array | None, str]:
         """Block until the message is there; gives its data and type."""
         return None, request
 
@@ -101,11 +103,11 @@ class Port:
         """The name of the tensor at `address`."""
         return None
 
-    def print(self, line: str, where: Place) -> None:
+    def print(self, line: str, where: SourceLocation) -> None:
         """Take a line that the kernel prints."""
         self.printed.append(line)
 
-    def checkpoint(self, name: str, data: Array, where: Place, keys: dict[str, object]) -> None:
+    def checkpoint(self, name: str, data: Array, where: SourceLocation, keys: dict[str, object]) -> None:
         """Take a value that the kernel calls by a name."""
 
     def report(
@@ -113,7 +115,7 @@ class Port:
         kind: str,
         message: str,
         hint: str,
-        where: Place,
+        where: SourceLocation,
         others: tuple[Other, ...] = (),
         subject: object = None,
     ) -> None:
@@ -127,9 +129,9 @@ class Port:
     def pause(self) -> None:
         """Called between two commands, now and then: others may have their turn."""
 
-    def over_budget(self, steps: int, where: Place) -> None:
+    def over_budget(self, steps: int, where: SourceLocation) -> None:
         """Called when the step budget of the context or the time of its launch is used up; must not return."""
         self._refuse("over-budget", f"the kernel dispatched {steps} commands and has not stopped", "", where)
 
-    def _refuse(self, kind: str, message: str, hint: str, where: Place) -> NoReturn:
+    def _refuse(self, kind: str, message: str, hint: str, where: SourceLocation) -> NoReturn:
         raise KernelError(kind, message, hint, where)

@@ -29,7 +29,7 @@ _new_block = object.__new__
 _address = attrgetter("addr")
 # moments that follow each other on a shelf, and in each the numbers of values
 _age = attrgetter("freed", "number")
-# places from the end of a shelf that are looked at one by one
+# positions from the end of a shelf that are looked at one by one
 _NEAR = -6
 
 
@@ -93,7 +93,7 @@ class ScratchPool:
         self,
         base: int,
         size: int,
-        place_of: Callable[[Any], Any],
+        location_of: Callable[[Any], Any],
         on_overflow: Callable[[int], None],
         context: Counts | None = None,
     ):
@@ -102,7 +102,7 @@ class ScratchPool:
         self.base = base
         self.size = size
         self._end = base + size
-        self.place_of = place_of
+        self.location_of = location_of
         self.context = context
         self.used = 0
         self.peak = 0

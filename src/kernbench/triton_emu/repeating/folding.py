@@ -23,8 +23,8 @@ from kernbench.triton_emu.repeating.loop_state import State, UnknownStateError
 from kernbench.triton_emu.repeating.recorder import Recorder, Traced
 from kernbench.triton_emu.repeating.replay import (
     NotAlikeError,
-    Place,
     Replaying,
+    Slot,
     Turning,
     UnlikeIterationError,
     as_rows,
@@ -52,7 +52,7 @@ _row_of = attrgetter("row")
 class Boundary:
     """A moment between two iterations: what the program holds, and where each block of its scratch memory lies.
 
-    `places` maps a place for a block (on a shelf, behind the n-th handle, elsewhere) to its address.
+    `slots` maps a slot for a block (on a shelf, behind the n-th handle, elsewhere) to its address.
     """
 
     def __init__(self, context: Recorder, frame: FrameType):
@@ -70,7 +70,7 @@ class Boundary:
         self.traced = 0 if context.trace is None else len(context.trace)
         # what the allocator has done so far, and how many loops were folded: those did not log what they did
         self.used, self.searches, self.logged, self.folds = pool.used, pool.searches, len(pool.log), context.watch.folds
-        self.places: dict[Place, int] = {}
+        self.slots: dict[Slot, int] = {}
         # bytes of the block at each address
         self.sizes = {addr: block.nbytes for addr, block in pool._blocks.items()}
         self.blocks: list[tuple[int, int, int, int, int]] = []
@@ -83,12 +83,12 @@ class Boundary:
                 held.setdefault(handle.block.addr, []).append(number)
         for size, shelf in pool._shelves.items():
             for position, block in enumerate(shelf):
-                self.places["free", size, position] = block.addr
+                self.slots["free", size, position] = block.addr
         for addr, block in pool._blocks.items():
             if not block.users:
                 continue
             users = held.get(addr, [])
-            self.places[("held", users[0]) if users else ("other", addr, block.number, block.users)] = addr
+            self.slots[("held", users[0]) if users else ("other", addr, block.number, block.users)] = addr
             if users:
                 self.blocks.append((users[0], block.number, block.nbytes, block.users, len(users)))
 
@@ -178,7 +178,7 @@ class Fold:
     def _scratch_of(self, before: Boundary, after: Boundary) -> Turning | Replaying:
         """How further iterations use scratch memory."""
         if before.searches == after.searches:
-            return Turning(before.places, after.places, before.sizes)
+            return Turning(before.slots, after.slots, before.sizes)
         if self._context.folds_values:
             # memory that has to be searched for may end, which is for the kernel's line to report
             raise NotAlikeError
@@ -186,7 +186,7 @@ class Fold:
         if before.folds != after.folds and not self._context.watch.logs_all:
             raise NotAlikeError
         pool = self._context._scratch
-        return Replaying(pool, as_rows(pool.log[before.logged : after.logged]), before.places, after.places)
+        return Replaying(pool, as_rows(pool.log[before.logged : after.logged]), before.slots, after.slots)
 
     # What an iteration changes
 

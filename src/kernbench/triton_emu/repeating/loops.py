@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from kernbench.common.dtypes import Array
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.triton_emu.pe.port import Passed, Port, Shape
 from kernbench.triton_emu.pe.scratch import ScratchPool
 from kernbench.triton_emu.repeating.affine import Affine, Terms, Watched
@@ -109,14 +109,16 @@ class WatchedPort:
         self.effects += found[0] is not None
         return found
 
-    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: Place) -> None:
+    def send_now(self, direction: str, data: Array | None, shape: Shape, dtype: str, where: SourceLocation) -> None:
         """A message that leaves is an effect; one without data may be noted."""
         self.effects += 1
         if self.messages is not None and data is None:
             self.messages.append(Passed(True, direction, shape, dtype, where))
         self.port.send_now(direction, data, shape, dtype, where)
 
-    def recv_now(self, direction: str, shape: Shape, dtype: str | None, where: Place) -> tuple[Array | None, str]:
+    def recv_now(
+        self, direction: str, shape: Shape, dtype: str | None, where: SourceLocation
+    ) -> tuple[Array | None, str]:
         """So is one that comes; what has no type of its own in the kernel may be another one each time."""
         self.effects += 1
         found = self.port.recv_now(direction, shape, dtype, where)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 from kernbench.result.recording import CommandRow, Rows, Stream
 from kernbench.triton_emu.pe.scratch import ScratchPool
 from kernbench.triton_emu.stacking.forms import Compute, Value
@@ -33,7 +33,7 @@ class Recorder(Protocol):
     # what a loop may only name, not change
     opaque: tuple[type, ...]
     tl: Any
-    refused: dict[tuple[str, str, str, Place], None]
+    refused: dict[tuple[str, str, str, SourceLocation], None]
     adopted: int
     ids_asked: int
     # the port, in the place of which one stands that counts while loops are watched

@@ -1,8 +1,8 @@
 """Scratch memory of a routine that is recorded again: where its values lie then.
 
 A call that took all its blocks from shelves does so again if those shelves have as many blocks: the blocks only change
-places (`Shelves`). A call that also took space from gaps, as the first ones of a program do, is given memory anew: its
-allocations and releases are done again, one by one, without the kernel (`Events`).
+positions (`Shelves`). A call that also took space from gaps, as the first ones of a program do, is given memory anew:
+its allocations and releases are done again, one by one, without the kernel (`Events`).
 """
 
 from contextlib import suppress
@@ -47,10 +47,10 @@ class Shelves:
         # (bytes, how many free blocks there were)
         self._shelves = [(size, len(start.free.get(size, ()))) for size in sizes]
         before = [address for size in sizes for address in start.free.get(size, ())]
-        place = {address: i for i, address in enumerate(before)}
+        position = {address: i for i, address in enumerate(before)}
         try:
-            self._after = [[place[block.addr] for block in pool._shelves.get(size, ())] for size in sizes]
-            self._results = [place[address] for address in results]
+            self._after = [[position[block.addr] for block in pool._shelves.get(size, ())] for size in sizes]
+            self._results = [position[address] for address in results]
         except KeyError:
             raise NotAlikeError from None
         if sorted([i for shelf in self._after for i in shelf] + self._results) != list(range(len(before))):
@@ -221,7 +221,7 @@ def _inside(values: Ints, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
     at = np.searchsorted(begins[order], values, side="right") - 1
     if not len(begins) or (at < 0).any():
         raise NotAlikeError
-    place = order[at]
-    if (values >= ends[place]).any():
+    position = order[at]
+    if (values >= ends[position]).any():
         raise NotAlikeError
-    return place, values - begins[place]
+    return position, values - begins[position]

@@ -16,7 +16,7 @@ from kernbench.triton_emu.pe.scratch import Block, Noted, ScratchPool
 __kernbench_internal__ = True
 
 Ints = NDArray[np.int64]
-Place = tuple[Any, ...]
+Slot = tuple[Any, ...]
 
 
 class NotAlikeError(Exception):
@@ -46,17 +46,17 @@ def as_rows(log: list[Noted]) -> Ints:
 
 
 class Turning:
-    """Blocks that change places. `before` and `after` map places to addresses, at the two boundaries."""
+    """Blocks that change slots. `before` and `after` map slots to addresses, at the two boundaries."""
 
-    def __init__(self, before: dict[Place, int], after: dict[Place, int], sizes: dict[int, int]):
+    def __init__(self, before: dict[Slot, int], after: dict[Slot, int], sizes: dict[int, int]):
         if before.keys() != after.keys():
             raise NotAlikeError
-        self._places = list(before)
-        self._addresses = np.array([before[place] for place in self._places], np.int64)
+        self._slots = list(before)
+        self._addresses = np.array([before[slot] for slot in self._slots], np.int64)
         self._sizes = np.array([sizes[address] for address in before.values()], np.int64)
         where = {int(address): i for i, address in enumerate(self._addresses)}
         try:
-            self._turn: Ints = np.array([where[after[place]] for place in self._places], np.int64)
+            self._turn: Ints = np.array([where[after[slot]] for slot in self._slots], np.int64)
         except KeyError:
             raise NotAlikeError from None
         self._now = self._turn
@@ -69,8 +69,8 @@ class Turning:
             return np.full(len(addresses), -1), np.zeros(len(addresses), np.int64)
         ordered = self._addresses[self._order]
         at = np.searchsorted(ordered, addresses, side="right") - 1
-        place, offset = self._order[at], addresses - ordered[at]
-        return np.where((at >= 0) & (offset < self._sizes[place]), place, -1), offset
+        slot, offset = self._order[at], addresses - ordered[at]
+        return np.where((at >= 0) & (offset < self._sizes[slot]), slot, -1), offset
 
     def next(self, count: int) -> Ints:
         """The addresses of `count` further iterations, a row for each."""
@@ -100,11 +100,11 @@ class Turning:
 
     def settle(self, pool: ScratchPool) -> dict[int, Block]:
         """Move the blocks behind handles, and those on shelves, to where they are now; those behind handles."""
-        for place, addr in zip(self._places, self._addresses[self._now].tolist(), strict=True):
-            if place[0] == "held":
-                self._held[place[1]].addr = addr
-            elif place[0] == "free":
-                pool._shelves[place[1]][place[2]].addr = addr
+        for slot, addr in zip(self._slots, self._addresses[self._now].tolist(), strict=True):
+            if slot[0] == "held":
+                self._held[slot[1]].addr = addr
+            elif slot[0] == "free":
+                pool._shelves[slot[1]][slot[2]].addr = addr
         pool._blocks = {block.addr: block for block in pool._blocks.values()}
         return self._held
 
@@ -112,17 +112,17 @@ class Turning:
 class Replaying:
     """Allocations and releases done again. A column is an allocation of the iteration, or a block held before it."""
 
-    def __init__(self, pool: ScratchPool, noted: Ints, before: dict[Place, int], after: dict[Place, int]):
+    def __init__(self, pool: ScratchPool, noted: Ints, before: dict[Slot, int], after: dict[Slot, int]):
         self._pool = pool
         self._log = log = noted.tolist()
-        held = {place[1]: address for place, address in before.items() if place[0] == "held"}
+        held = {slot[1]: address for slot, address in before.items() if slot[0] == "held"}
         self._held = list(held)
         self._first_held = sum(nbytes >= 0 for *_, nbytes in log)
         # what each address is, as the iteration goes on
         self._at = {address: self._first_held + i for i, address in enumerate(held.values())}
         self._start = dict(self._at)
         self._events = self._as_events()
-        final = {place[1]: address for place, address in after.items() if place[0] == "held"}
+        final = {slot[1]: address for slot, address in after.items() if slot[0] == "held"}
         if final.keys() != held.keys():
             raise NotAlikeError
         self._end = [self._at[final[number]] for number in self._held]

@@ -73,11 +73,11 @@ def halves(ctx):
 
 def test_registers_by_thread_and_only_of_those_that_come_there():
     large, *pairs = launched(built(halves))
-    assert (large.name, large.array.tolist(), large.places[0].tolist()) == ("large", [0, 10, 20], [0, 1, 2])
+    assert (large.name, large.array.tolist(), large.positions[0].tolist()) == ("large", [0, 10, 20], [0, 1, 2])
     assert large.owner(2) == "block (0, 0, 0), thread (2, 0, 0)"
     assert [point.keys for point in pairs] == [{"step": 0}, {"step": 1}]
     assert pairs[1].array[:4].astype(float).tolist() == [32, 32, 33, 33]
-    assert [axis[:4].tolist() for axis in pairs[1].places] == [[0] * 4, [32, 32, 33, 33], [0, 1, 0, 1]]
+    assert [axis[:4].tolist() for axis in pairs[1].positions] == [[0] * 4, [32, 32, 33, 33], [0, 1, 0, 1]]
 
 
 def test_the_place_is_the_python_line():
@@ -100,9 +100,9 @@ def test_shared_memory_once_for_each_block_and_time():
     taken = launched(built(program))
     turns = [point for point in taken if point.name == "turns"]
     assert [point.array[:2].tolist() for point in turns] == [[0, 0], [1, 1], [2, 2]]
-    assert [point.places[0][0] for point in turns] == [0, 1, 2]
+    assert [point.positions[0][0] for point in turns] == [0, 1, 2]
     (whole,) = [point for point in taken if point.name == "whole"]
-    assert whole.places is None
+    assert whole.positions is None
     assert len(whole.array) == 32
     assert whole.who == "block (0, 0, 0)"
 

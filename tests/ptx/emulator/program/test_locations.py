@@ -19,7 +19,7 @@ OUTSIDE_OF_ALL = "  mov.u64 %rd1, 0;\n"
 def where(lab, locs):
     (found,) = lab.findings(OUTSIDE_OF_ALL + locs + "  st.global.u32 [%rd1], %r0;", block=1, outside=FILES)
     inner = [other.where for other in found.others if other.role == "in the inlined function"]
-    return (found.where.file, found.where.line), [(place.file, place.line) for place in inner]
+    return (found.where.file, found.where.line), [(location.file, location.line) for location in inner]
 
 
 def test_a_line_that_was_not_inlined(lab):
@@ -53,7 +53,7 @@ def test_a_function_of_the_kernels_own_file_has_its_own_line(lab):
     assert where(lab, locs) == (("kernel.cu", 3), [("library.h", 40)])
 
 
-def test_one_library_line_inlined_in_two_places(lab):
+def test_one_library_line_inlined_in_two_locations(lab):
     locs = (
         "  .loc 2 30 5, function_name $a, inlined_at 1 7 1\n  .loc 3 40 5, function_name $b, inlined_at 2 30 5\n"
         "  .loc 2 30 5, function_name $a, inlined_at 1 9 1\n  .loc 3 40 5, function_name $b, inlined_at 2 30 5\n"

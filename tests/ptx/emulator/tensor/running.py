@@ -18,7 +18,7 @@ def run(program, **options):
 
 
 def differences(program, words):
-    """Loads whose words are not those of the slow tensor memory: number, first place, word, expected word."""
+    """Loads whose words are not those of the slow tensor memory: number, first location, word, expected word."""
     found = []
     for number, loaded in enumerate(program.loaded):
         got = words[loaded.base : loaded.base + loaded.words.size].reshape(loaded.words.shape)
@@ -32,8 +32,8 @@ def differences(program, words):
 def found(done, fault):
     """Whether a run has a finding of a fault's kind at one of its lines."""
     for finding in (*done.findings, *done.formal):
-        places = [finding.where, *(other.where for other in finding.others)]
-        lines = {place.line for place in places if place is not None}
+        locations = [finding.where, *(other.where for other in finding.others)]
+        lines = {location.line for location in locations if location is not None}
         if finding.kind in fault.kinds and (not fault.lines or fault.lines & lines):
             return True
     return False

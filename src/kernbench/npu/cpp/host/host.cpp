@@ -146,19 +146,19 @@ bool in_kernel(void *pc) {
 
 // Where the kernel is, innermost first: at `pc`, or where that is in a library that it calls, at its own calls there
 constexpr int kDepth = 8;
-struct Place {
+struct SourceLocation {
     uint64_t at[kDepth];
 };
-Place kernel_place(uint64_t pc) {
-    Place place{};
+SourceLocation kernel_location(uint64_t pc) {
+    SourceLocation location{};
     void *frames[64];
     int found = 0;
-    if (pc && in_kernel(reinterpret_cast<void *>(pc))) place.at[found++] = relative(pc);
+    if (pc && in_kernel(reinterpret_cast<void *>(pc))) location.at[found++] = relative(pc);
     const int count = backtrace(frames, 64);
     for (int i = 0; i < count && found < kDepth; ++i)
         if (reinterpret_cast<uint64_t>(frames[i]) != pc && in_kernel(frames[i]))
-            place.at[found++] = relative(reinterpret_cast<uint64_t>(frames[i])) - 1;
-    return place;
+            location.at[found++] = relative(reinterpret_cast<uint64_t>(frames[i])) - 1;
+    return location;
 }
 
 void settle_write() {
@@ -250,18 +250,18 @@ uint64_t counter(void *context) {
 // somebody asks where the kernel is
 void asked(int, siginfo_t *, void *context) {
     const int before = errno;
-    const Place place = kernel_place(counter(context));
-    if (write(places, &place, sizeof place) < 0) _exit(3);
+    const SourceLocation location = kernel_location(counter(context));
+    if (write(places, &location, sizeof location) < 0) _exit(3);
     errno = before;
 }
 
 // numbers beside those of signals
 enum End : uint64_t { kExited = 256, kThrown = 257 };
 
-[[noreturn]] void end_with(uint64_t number, uint64_t address, const Place &place, const char *text) {
+[[noreturn]] void end_with(uint64_t number, uint64_t address, const SourceLocation &location, const char *text) {
     const uint64_t words[3] = {number, address, in_device(reinterpret_cast<void *>(address))};
     std::string all(reinterpret_cast<const char *>(words), sizeof words);
-    all.append(reinterpret_cast<const char *>(&place), sizeof place);
+    all.append(reinterpret_cast<const char *>(&location), sizeof location);
     all += text;
     put(kCrashed, 0, last_site, all.data(), static_cast<uint32_t>(all.size()));
     flush();
@@ -270,24 +270,24 @@ enum End : uint64_t { kExited = 256, kThrown = 257 };
 
 void crashed(int number, siginfo_t *info, void *context) {
     const auto address = reinterpret_cast<uint64_t>(info->si_addr);
-    end_with(static_cast<uint64_t>(number), address, kernel_place(counter(context)), "");
+    end_with(static_cast<uint64_t>(number), address, kernel_location(counter(context)), "");
 }
 
 // nobody catches what the kernel throws: its frames are still there
 void thrown() {
     const std::exception_ptr what = std::current_exception();
     if (!what) std::abort();
-    const Place place = kernel_place(0);
+    const SourceLocation location = kernel_location(0);
     try {
         std::rethrow_exception(what);
     } catch (const std::exception &error) {
-        end_with(kThrown, 0, place, error.what());
+        end_with(kThrown, 0, location, error.what());
     } catch (...) {
-        end_with(kThrown, 0, place, "");
+        end_with(kThrown, 0, location, "");
     }
 }
 
-void exited() { end_with(kExited, 0, kernel_place(0), ""); }
+void exited() { end_with(kExited, 0, kernel_location(0), ""); }
 
 void prepare_ends() {
     // the first call loads what later ones need

@@ -14,8 +14,8 @@ from kernbench.ptx.builder.values.values import Label, Predicate, Register
 from kernbench.ptx.isa.table import flow_of
 from kernbench.ptx.text.module import Block, Directive, Function, Instruction, Loc, Registers, Statement, Variable
 from kernbench.ptx.text.module import Label as LabelStatement
-from kernbench.result.finding import Place
-from kernbench.safety.places import SiteTable
+from kernbench.result.finding import SourceLocation
+from kernbench.safety.source_locations import SiteTable
 
 __kernbench_internal__ = True
 
@@ -32,7 +32,7 @@ class Entry:
     """
 
     statement: Statement
-    where: Place
+    where: SourceLocation
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     braces: int = 0
@@ -83,14 +83,14 @@ class Body:
     closed: bool = False
     _counts: Counter[str] = field(default_factory=Counter)
     _names: set[str] = field(default_factory=set)
-    _waiting: dict[str, Place] = field(default_factory=dict)
+    _waiting: dict[str, SourceLocation] = field(default_factory=dict)
     _placed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.locations: list[Place] = []
+        self.locations: list[SourceLocation] = []
         self._sites = SiteTable(self.locations)
 
-    def here(self) -> Place:
+    def here(self) -> SourceLocation:
         """The line of the user's Python program that is executing."""
         return self.locations[self._sites.here()]
 

@@ -8,7 +8,7 @@ from kernbench.ptx.isa.forms.form import Form, Resolved
 from kernbench.ptx.isa.since import has_target, since
 from kernbench.ptx.isa.special import SpecialRegister
 from kernbench.ptx.isa.targets import TARGETS as EVERY_TARGET
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 __kernbench_internal__ = True
 
@@ -26,7 +26,7 @@ class Demand:
     form: Form | None
     sm: int
     version: tuple[int, int]
-    where: Place
+    where: SourceLocation
 
     def met_by(self, target: str) -> bool:
         """Whether the target has it."""
@@ -53,18 +53,18 @@ class Needs:
         self.possible = [target] if target is not None else list(TARGETS)
         self.demands: dict[tuple[Form | None, int, tuple[int, int], str], Demand] = {}
 
-    def instruction(self, resolved: Resolved, name: str, where: Place) -> None:
+    def instruction(self, resolved: Resolved, name: str, where: SourceLocation) -> None:
         """Add the demands of an instruction."""
         first = since(resolved)
         key = resolved.form, first.sm, first.version, ""
         if key not in self.demands:
             self.add(Demand(name, resolved.form, first.sm, first.version, where))
 
-    def special(self, register: SpecialRegister, where: Place) -> None:
+    def special(self, register: SpecialRegister, where: SourceLocation) -> None:
         """Add the demands of a special register."""
         self.add(Demand(register.name, None, register.sm, register.version, where))
 
-    def feature(self, name: str, sm: int, version: tuple[int, int], where: Place) -> None:
+    def feature(self, name: str, sm: int, version: tuple[int, int], where: SourceLocation) -> None:
         """Add the demands of anything else that not all targets have."""
         self.add(Demand(name, None, sm, version, where))
 

@@ -1,8 +1,8 @@
 """Errors of the builder, with the Python line."""
 
 from kernbench.common.errors import KernbenchError
-from kernbench.result.finding import Place
-from kernbench.safety.places import SiteTable
+from kernbench.result.finding import SourceLocation
+from kernbench.safety.source_locations import SiteTable
 
 __kernbench_internal__ = True
 
@@ -10,12 +10,12 @@ __kernbench_internal__ = True
 class PtxBuildError(KernbenchError):
     """A kernel that cannot be built; `where` is the offending line of the Python program."""
 
-    def __init__(self, message: str, where: Place | None = None):
+    def __init__(self, message: str, where: SourceLocation | None = None):
         super().__init__(message)
         self.message = message
-        self.where = where or SiteTable([]).place_here()
+        self.where = where or SiteTable([]).location_here()
 
-    def __reduce__(self) -> tuple[type, tuple[str, Place]]:
+    def __reduce__(self) -> tuple[type, tuple[str, SourceLocation]]:
         return type(self), (self.message, self.where)
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 _SECONDS = 20
 # in the header of an ELF file: an executable with fixed load addresses
@@ -14,7 +14,7 @@ _TYPE_AT, _AT_FIXED_ADDRESSES = 16, 2
 
 
 @lru_cache(maxsize=256)
-def line_of(file: str, base: int, returned_to: int) -> Place | None:
+def line_of(file: str, base: int, returned_to: int) -> SourceLocation | None:
     """The line of a call, from its return address and the load address of its file; None if unknown."""
     tool = shutil.which("addr2line")
     address = _address_in(file, base, returned_to)
@@ -41,10 +41,10 @@ def _address_in(file: str, base: int, returned_to: int) -> int | None:
     return returned_to - 1 if kind == _AT_FIXED_ADDRESSES else returned_to - base - 1
 
 
-def _location(printed: str) -> Place | None:
+def _location(printed: str) -> SourceLocation | None:
     """Parse the output of addr2line: a function, then its file and line."""
     function, _, where = printed.strip().partition("\n")
     file, _, line = where.partition(" (discriminator")[0].rpartition(":")
     if not file or file.startswith("?") or not line.isdecimal() or line == "0":
         return None
-    return Place(str(Path(file)), int(line), function.partition("(")[0])
+    return SourceLocation(str(Path(file)), int(line), function.partition("(")[0])

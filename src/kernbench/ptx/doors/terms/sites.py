@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 _OURS = str(Path(__file__).parents[3])
 _LIBRARIES = ("triton", "torch", "cutlass", "numba", "numba_cuda", "cupy", "cuda")
@@ -29,10 +29,10 @@ def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def launch_site() -> Place | None:
+def launch_site() -> SourceLocation | None:
     """The running line of the program as a source location; None if there is none."""
     for frame in _own_frames(sys._getframe(1)):
-        return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
     return None
 
 

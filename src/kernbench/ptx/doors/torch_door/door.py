@@ -36,7 +36,7 @@ from kernbench.ptx.doors.torch_door.modes import (
 from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
 from kernbench.ptx.doors.torch_door.streams import Event, Stream, current_stream
-from kernbench.result.finding import place_dict
+from kernbench.result.finding import location_dict
 
 _DEVICE = torch.device("cuda", 0)
 _ENGINE = "_engine_run_backward"
@@ -231,7 +231,7 @@ class TorchDoor:
                 original(*args, **kwargs)
                 right = True
             finally:
-                session.note({"event": "compared", "right": right, "site": place_dict(launch_site())})
+                session.note({"event": "compared", "right": right, "site": location_dict(launch_site())})
 
         return compare
 

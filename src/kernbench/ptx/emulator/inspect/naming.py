@@ -33,7 +33,7 @@ from kernbench.ptx.text.index_expressions import Expression
 from kernbench.ptx.text.module import Module
 from kernbench.ptx.text.types import TYPES
 from kernbench.result.checkpoint import Checkpoint, Taken
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 ELEMENT = "i"
 _FLOATS: dict[str, npt.DTypeLike] = {
@@ -68,11 +68,11 @@ class Naming:
         times[warp] += 1
         return times[warp] > most
 
-    def location(self, site: Site) -> Place:
+    def location(self, site: Site) -> SourceLocation:
         """The line to show for a site."""
         if site.source_line and site.source_file:
-            return Place(site.source_file, site.source_line, title(site.function))
-        return Place(self.file, site.line, title(site.function), site.text)
+            return SourceLocation(site.source_file, site.source_line, title(site.function))
+        return SourceLocation(self.file, site.line, title(site.function), site.text)
 
 
 def naming_step(decoding: Decoding, point: PtxCheckpoint, module: Module) -> Step:

@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.names.demangling import title
 from kernbench.ptx.text.types import TYPES
-from kernbench.result.finding import FORMAL, Finding, Place
+from kernbench.result.finding import FORMAL, Finding, SourceLocation
 from kernbench.safety.stopping import Stopped, StoppedError, Stopper
 
 _SIGNS = {"s": "int", "f": "float"}
@@ -89,7 +89,7 @@ class Probe:
             return
         window, mask, site = self._here
         named = [finding.where, *(other.where for other in finding.others)]
-        if Place(self._file, site.line, title(site.function)) in named:
+        if SourceLocation(self._file, site.line, title(site.function)) in named:
             why = f"{finding.kind}: {finding.message}"
             self._keep(window, mask, site, _warps(window, mask)[0], why)
             raise StoppedError
@@ -114,9 +114,9 @@ class Probe:
         memories, kinds = _memories(batch, warp % batch.ctas, self._shared)
         arrays |= memories | registers
         about |= kinds
-        where = Place(self._file, site.line, title(site.function), site.text)
+        where = SourceLocation(self._file, site.line, title(site.function), site.text)
         if site.source_line and site.source_file:
-            where = Place(site.source_file, site.source_line, title(site.function))
+            where = SourceLocation(site.source_file, site.source_line, title(site.function))
             why += f" (PTX line {site.line}: {site.text})"
         self._stopper.keep(where, self._name(batch, warp), why, arrays, about)
 

@@ -48,7 +48,7 @@ class Recorder:
         """
 
     def copied(
-        self, site: Site, lanes: Array, sizes: Array, places: Array | None, slots: Array | None, inward: bool
+        self, site: Site, lanes: Array, sizes: Array, starts: Array | None, slots: Array | None, inward: bool
     ) -> None:
         """Lanes begin bulk copies: their sizes, their global offsets, and the mbarriers they complete on."""
 

@@ -35,7 +35,7 @@ from kernbench.ptx.launching.blocks import read_blocks
 from kernbench.report import finding_text, formal_text, page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
 from kernbench.report.time.explanation import duration, row_text
-from kernbench.result.finding import place_dict
+from kernbench.result.finding import location_dict
 from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
 from kernbench.safety.jobs import allow
@@ -452,7 +452,7 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
         "timed": summary.timed,
         "timed_by_prediction": summary.timed_by_prediction,
         "in_a_row_ps": summary.in_a_row_ps,
-        "wrong": [place_dict(location) for location in summary.wrong],
+        "wrong": [location_dict(location) for location in summary.wrong],
         "kernels": [
             {
                 "kernel": kernel.title,

@@ -26,7 +26,7 @@ from kernbench.report import run_text, time_text, trace_bytes
 from kernbench.report.text.first_wrong import first_wrong_text
 from kernbench.report.text.printed import printed_text
 from kernbench.result.checkpoint import Taken
-from kernbench.result.finding import Finding, Other, Place
+from kernbench.result.finding import Finding, Other, SourceLocation
 from kernbench.result.run import Run, write_bytes
 from kernbench.safety.budget import Budget
 from kernbench.safety.stopping import Stopper
@@ -248,7 +248,7 @@ def finish(
 def _in_file(finding: Finding, file: Path) -> Finding:
     """A finding whose lines of the PTX text are lines of `file`."""
 
-    def moved(location: Place | None) -> Place | None:
+    def moved(location: SourceLocation | None) -> SourceLocation | None:
         own = location is not None and location.file.startswith("<ptx ")
         return replace(location, file=str(file)) if location is not None and own else location
 

@@ -82,7 +82,7 @@ STOP_AT = Annotated[
     str | None,
     typer.Option(
         "--stop-at",
-        metavar="PLACE",
+        metavar="LOCATION",
         help="Stop inside the kernel and show what a warp holds: LINE of the PTX, FILE:LINE of the source, "
         "either with #N for the N-th time, or finding.",
     ),

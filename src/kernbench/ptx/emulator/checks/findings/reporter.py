@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.program.locations import is_library
 from kernbench.ptx.emulator.program.meter import Meter
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.names.demangling import title
-from kernbench.result.finding import FAULT, FORMAL, Finding, FindingLog, Other, Place
+from kernbench.result.finding import FAULT, FORMAL, Finding, FindingLog, Other, SourceLocation
 
 # maximal PTX lines of one source line in a finding
 _LINES_NAMED = 4
@@ -32,14 +32,14 @@ class _Reported:
     # other source lines that led there: of inlined functions, and of calls
     frames: tuple[Other, ...]
     # the location to show, and what distinguishes it from others there
-    location: Place
+    location: SourceLocation
     subject: tuple[object, ...]
     severity: str = FAULT
     # the widest scope of the pairs so far, whose hint is shown
     reach: int = 0
     sites: dict[int, Site] = field(default_factory=dict)
     # the lines of the later and the earlier access of all pairs with one cause
-    pairs: dict[tuple[Place, Place], None] = field(default_factory=dict)
+    pairs: dict[tuple[SourceLocation, SourceLocation], None] = field(default_factory=dict)
 
     def lines(self) -> str:
         """The PTX lines, abbreviated."""
@@ -82,28 +82,30 @@ class Reporter:
         if source:
             linecache.cache[self.file] = (len(source), None, program.source_lines, self.file)
 
-    def location(self, site: Site) -> Place:
+    def location(self, site: Site) -> SourceLocation:
         """The source line a site was compiled from; its PTX line if unknown."""
         if site.source_line and site.source_file:
-            return Place(site.source_file, site.source_line, title(site.function))
+            return SourceLocation(site.source_file, site.source_line, title(site.function))
         return self.ptx(site)
 
-    def ptx(self, site: Site) -> Place:
+    def ptx(self, site: Site) -> SourceLocation:
         """The PTX line of a site."""
-        return Place(self.file, site.line, title(site.function))
+        return SourceLocation(self.file, site.line, title(site.function))
 
     def _beside(self, reported: _Reported) -> tuple[Other, ...]:
         """For a source line: the lines that led there, and its PTX lines."""
         lines = sorted(reported.sites)[:_LINES_NAMED]
         return (*reported.frames, *(Other("in PTX", self.ptx(reported.sites[line])) for line in lines))
 
-    def _frames(self, site: Site) -> tuple[Place, tuple[Other, ...]]:
+    def _frames(self, site: Site) -> tuple[SourceLocation, tuple[Other, ...]]:
         """The source line to show for what happens now, and the lines that led there, the innermost first.
 
         If the function is a library's and was called, not inlined, the caller's line is shown.
         """
         shown = self.location(site)
-        lines = [Other("inlined from", Place(*frame, title(site.function))) for frame in site.frames if frame[0]]
+        lines = [
+            Other("inlined from", SourceLocation(*frame, title(site.function))) for frame in site.frames if frame[0]
+        ]
         if len(lines) > 1:
             lines[0] = Other("in the inlined function", lines[0].where)
         lines = lines or [Other("in the called function", shown)]
@@ -169,7 +171,7 @@ class Reporter:
             reported.pairs.setdefault((location, self.location(cause)))
         self.log.add(self._finding(reported, count), reported.subject, restated=True)
 
-    def _group(self, key: tuple[object, ...], cause: Place, array: str, habit: str) -> tuple[object, ...]:
+    def _group(self, key: tuple[object, ...], cause: SourceLocation, array: str, habit: str) -> tuple[object, ...]:
         """The key of the first finding that shares the later or the earlier access, or the habit."""
         kind, location, _ = key
         accesses = [(kind, "earlier", cause, array), (kind, "later", location, array)]

@@ -9,26 +9,26 @@ from sys import _getframe
 from types import CodeType, FrameType
 
 from kernbench.common.errors import traced
-from kernbench.result.finding import Place
+from kernbench.result.finding import SourceLocation
 
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 
 
 class SiteTable:
-    """Numbers each kernel line on first use; `places[number]` is the line.
+    """Numbers each kernel line on first use; `locations[number]` is the line.
 
     The key of a line is the address of its bytecode instruction, one dictionary lookup: CPython stores the instructions
     inside the code object, so no two share an address. Frames are walked and the line number is decoded only the first
     time. The table keeps the code objects alive, so that no address is reused.
     """
 
-    def __init__(self, places: list[Place]):
-        self.places = places
+    def __init__(self, locations: list[SourceLocation]):
+        self.locations = locations
         self._numbers: dict[int, int] = {}
-        self._by_line: dict[Place, int] = {}
+        self._by_line: dict[SourceLocation, int] = {}
         self._codes: list[CodeType] = []
 
-    def copied(self, lines: list[Place]) -> "SiteTable":
+    def copied(self, lines: list[SourceLocation]) -> "SiteTable":
         """A copy of the table, for a copy of its list of lines."""
         copy = SiteTable(lines)
         copy._numbers, copy._by_line, copy._codes = self._numbers.copy(), self._by_line.copy(), self._codes.copy()
@@ -71,20 +71,20 @@ class SiteTable:
             found.append(self._outside(outer))
         return tuple(found)
 
-    def callers_here(self) -> tuple[Place, ...]:
+    def callers_here(self) -> tuple[SourceLocation, ...]:
         """The call stack of the kernel line that is calling now, innermost first."""
-        return tuple(self.places[number] for number in self.callers(_getframe(1)))
+        return tuple(self.locations[number] for number in self.callers(_getframe(1)))
 
-    def place_here(self) -> Place:
+    def location_here(self) -> SourceLocation:
         """The kernel line that is calling now."""
-        return self.places[self.here()]
+        return self.locations[self.here()]
 
     def _add(self, code: CodeType, line: int | None) -> int:
-        place = Place(code.co_filename, line or code.co_firstlineno, code.co_name)
-        number = self._by_line.get(place)
+        location = SourceLocation(code.co_filename, line or code.co_firstlineno, code.co_name)
+        number = self._by_line.get(location)
         if number is None:
-            number = self._by_line[place] = len(self.places)
-            self.places.append(place)
+            number = self._by_line[location] = len(self.locations)
+            self.locations.append(location)
         return number
 
 
@@ -92,14 +92,14 @@ def _is_internal(frame: FrameType) -> bool:
     return "__kernbench_internal__" in frame.f_globals
 
 
-def raised_at(error: BaseException) -> Place | None:
+def raised_at(error: BaseException) -> SourceLocation | None:
     """The innermost line of an exception's traceback that is not internal."""
-    places = [
-        Place(frame.f_code.co_filename, line, frame.f_code.co_name)
+    locations = [
+        SourceLocation(frame.f_code.co_filename, line, frame.f_code.co_name)
         for frame, line in traced(error)
         if not _is_internal(frame)
     ]
-    return places[-1] if places else None
+    return locations[-1] if locations else None
 
 
 def is_installed(file: str) -> bool:
