@@ -151,8 +151,14 @@ class _Maker:
         # the index of an inserted step, or of the load's own step, after which the block continues
         behind: dict[int, int] = {}
         resumes: dict[int, int] = {}
+        remaining = self._choices.remainders if self._choices else {}
         for decoding, (begin, end) in zip(self._decodings, self._spans, strict=True):
+            step = remaining.get(decoding.site.number)
+            scan = [] if step is None else [(begin, step.general)]
+            # an addition's marks replace what was shuffled
+            inserted += scan if decoding.effects.law == "sum" else []
             inserted += [(number, step.general) for number, step in self._steps(decoding, begin, end)]
+            inserted += scan if decoding.effects.law != "sum" else []
             if self._how.catches(decoding):
                 if leaves_at_once(decoding):
                     behind[end - 1 - len(decoding.after)] = decoding.site.number
