@@ -39,6 +39,28 @@ def test_what_is_left_without_the_own_value_is_defined_where_the_others_are():
     assert counts(HEAD + scan() + SUBTRACT.replace("%r10", "%r11") + store(21)) == [("uninitialised-read", 1)]
 
 
+BRANCH = "  setp.ne.u32 %p3, %r0, 31;\n  @%p3 bra JOIN;\n  {};\nJOIN:\n"
+
+
+def test_branches_between_a_scan_and_what_is_subtracted():
+    assert counts(HEAD + scan() + BRANCH.format("st.shared.u32 [%r1+512], %r15") + SUBTRACT + store(21)) == []
+    for other in ("mov.u32 %r10, 1", "mov.u32 %r15, 1"):
+        assert counts(HEAD + scan() + BRANCH.format(other) + SUBTRACT + store(21)) == [("uninitialised-read", 1)]
+
+
+def test_the_sum_of_an_earlier_round_is_not_that_of_the_last():
+    head = HEAD + "  mov.u32 %r20, 0;\n  mov.u32 %r17, 0;\nAGAIN:\n"
+    rounds = "  add.u32 %r20, %r20, 1;\n  setp.lt.u32 %p3, %r20, 2;\n  @%p3 bra AGAIN;\n"
+    late = "  sub.s32 %r16, %r17, %r10;\n" + scan() + "  mov.s32 %r17, %r15;\n"
+    assert counts(head + late + rounds + store(21)) == [("uninitialised-read", 1)]
+
+
+def test_a_value_that_was_never_set_is_left_out_again():
+    unset = "  setp.lt.u32 %p1, %r0, 20;\n  @!%p1 bra SCAN;\n  mov.u32 %r10, 5;\nSCAN:\n"
+    assert counts(unset + scan() + SUBTRACT + store(21)) == []
+    assert counts(unset + scan() + SUBTRACT.replace("%r10", "%r11") + store(21)) == [("uninitialised-read", 1)]
+
+
 def test_in_a_loop_each_scan_counts_for_itself():
     loop = "  mov.u32 %r20, 0;\nAGAIN:\n" + scan() + SUBTRACT
     again = "  add.u32 %r20, %r20, 1;\n  setp.lt.u32 %p3, %r20, 2;\n  @%p3 bra AGAIN;\n"

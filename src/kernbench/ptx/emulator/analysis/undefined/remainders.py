@@ -44,28 +44,44 @@ def remainders(body: Body) -> dict[int, Step]:
 
     It goes before the marks of an addition, and behind those of a subtraction.
     """
-    if not any(_may_subtract(decoding) for decoding in body):
+    # most functions add nothing under a guard
+    if not any(_may_add(decoding) for decoding in body) or not any(_may_subtract(decoding) for decoding in body):
         return {}
-    before: dict[int, list[int]] = {}
-    for block, after in enumerate(body.edges):
-        for one in after:
-            before.setdefault(one, []).append(block)
+    # what is known at the beginning of a block is known at the end of every block before it
+    begins: dict[int, _Known] = {0: {}}
+    waiting = [0]
+    while waiting:
+        block = waiting.pop()
+        known = begins[block]
+        for decoding in body.decodings[block]:
+            known = _behind(decoding, known)
+        for after in body.edges[block]:
+            old = begins.get(after)
+            new = known if old is None else {one: what for one, what in old.items() if known.get(one) == what}
+            if new != old:
+                begins[after] = new
+                waiting.append(after)
     steps: dict[int, Step] = {}
-    ends: list[_Known] = []
-    for block, decodings in enumerate(body.decodings):
-        # a shuffle ends a block; what is known holds in the next one if nothing else leads there
-        above = before.get(block, [])
-        known = dict(ends[above[0]]) if len(above) == 1 and above[0] < block else {}
-        for decoding in decodings:
-            found, step = _found(decoding, known), _step(decoding, known)
+    for block, known in begins.items():
+        for decoding in body.decodings[block]:
+            step = _step(decoding, known)
             if step is not None:
                 steps[decoding.site.number] = step
-            for written in decoding.writes:
-                known = {register: what for register, what in known.items() if not _needs(register, what, written)}
-            if found is not None:
-                known[found[0]] = found[1]
-        ends.append(known)
+            known = _behind(decoding, known)
     return steps
+
+
+def _behind(decoding: Decoding, known: _Known) -> _Known:
+    """What is known behind an instruction."""
+    found, site = _found(decoding, known), decoding.site.number
+    for written in decoding.writes:
+        known = {
+            register: what
+            for register, what in known.items()
+            # in a loop the next sum at a site replaces what is kept of the one before
+            if not _needs(register, what, written) and not (isinstance(what, _Sum) and what.site == site)
+        }
+    return known if found is None else known | {found[0]: found[1]}
 
 
 def _needs(register: Register, what: _Sum | _Shuffled, written: Register) -> bool:
@@ -100,7 +116,7 @@ def _found(decoding: Decoding, known: _Known) -> tuple[Register, _Sum | _Shuffle
 def _added(decoding: Decoding, known: _Known) -> tuple[Register, _Shuffled] | None:
     """The register to which an addition adds what had been shuffled into it; None if it is no such addition."""
     guard = decoding.instruction.guard
-    if decoding.effects.law != "sum" or decoding.has("sat") or decoding.mod("type") not in _WRAPPING or guard is None:
+    if guard is None or not _may_add(decoding):
         return None
     target, *parts = [decoding.register_at(index) for index in range(3)]
     what = None if target is None else known.get(target)
@@ -155,6 +171,11 @@ def _subtracted(decoding: Decoding, known: _Known) -> Step | None:
             definedness.flags.put(window, key, np.where(definedness.remainder(window, site), bits, np.uint32(0)), mask)
 
     return action(general)
+
+
+def _may_add(decoding: Decoding) -> bool:
+    guarded = decoding.instruction.guard is not None
+    return guarded and decoding.effects.law == "sum" and not decoding.has("sat") and decoding.mod("type") in _WRAPPING
 
 
 def _may_subtract(decoding: Decoding) -> bool:
