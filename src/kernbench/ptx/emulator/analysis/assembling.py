@@ -137,7 +137,8 @@ def _block(
     if body.starts[position] == len(body.lines):
         steps.control = leave(body.entry).run
     undefined = facts.undefined[function]
-    inserted = following.plain_steps(decodings, steps.spans, undefined.before[position], undefined.registers)
+    before, unset = undefined.before[position], undefined.registers
+    inserted = following.plain_steps(decodings, steps.spans, before, unset, choices)
     plain = tuple(steps.general)
     steps.insert(inserted)
     # those that follow undefined values go step by step

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.flags import Flags, Key
+from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
@@ -74,6 +75,9 @@ class Definedness:
 
     def __init__(self, lanes: int) -> None:
         self.flags = Flags(lanes)
+        self._lanes = lanes
+        # by the site of an addition in a scan: lanes to whose own value an undefined one may have been added
+        self._remainders: dict[int, Mask] = {}
         # set when blocks run with tracking
         self.following = False
         # set when threads have stored different values to one word
@@ -182,6 +186,20 @@ class Definedness:
     def _is_undefined(self, window: Window, key: Key) -> bool:
         bits = self.flags.get(window, key)
         return bits is not None and bool(bits.any())
+
+    def remainder(self, window: Window, site: int) -> Mask:
+        """The lanes of which a sum, as it was at a site, is undefined even without their own value."""
+        return self._remainder(site)[window.index]
+
+    def put_remainder(self, window: Window, site: int, lost: Mask, mask: Mask | None) -> None:
+        """Set those lanes."""
+        lanes, values = window.lane_numbers, np.broadcast_to(lost, window.size)
+        row = self._remainder(site)
+        row[lanes if mask is None else lanes[mask]] = values if mask is None else values[mask]
+
+    def _remainder(self, site: int) -> Mask:
+        # nothing is known of lanes that added before their blocks ran with tracking
+        return self._remainders.setdefault(site, np.ones(self._lanes, bool))
 
     def stored(self, space: str, offsets: Array, origin: Origin) -> None:
         """An undefined value was stored at some offsets of a space."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.analysis.flow.dominance import branch_region
 from kernbench.ptx.emulator.analysis.undefined.copying import key_of, undefined
+from kernbench.ptx.emulator.analysis.undefined.remainders import remainders
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
@@ -48,6 +49,11 @@ class Choices:
     def above(self, block: int) -> tuple[Register, ...]:
         """The predicates of choices that a block lies between."""
         return tuple(self._under.get(block, ())) if self._found else ()
+
+    @cached_property
+    def remainders(self) -> dict[int, Step]:
+        """Steps that follow what scans have added to a lane's own value."""
+        return remainders(self.body)
 
     @cached_property
     def _found(self) -> dict[int, Choice]:

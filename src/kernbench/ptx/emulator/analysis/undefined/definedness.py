@@ -48,9 +48,17 @@ class Following:
         """Whether an instruction's result may be undefined."""
         return may_be_undefined(decoding, self.compiled, self.local)
 
-    def plain_steps(self, decodings: list[Decoding], spans: Spans, before: list[int], unset: Registers) -> Inserted:
+    def plain_steps(
+        self,
+        decodings: list[Decoding],
+        spans: Spans,
+        before: list[int],
+        unset: Registers,
+        choices: Choices | None = None,
+    ) -> Inserted:
         """Tracking steps for registers that may be unset, and after possible sources of the first undefined value."""
-        inserted = _plain_steps(decodings, spans, before, unset, self.compiled) if unset else []
+        scans = choices.remainders if choices and unset else {}
+        inserted = _plain_steps(decodings, spans, before, unset, self.compiled, scans) if unset else []
         caught = ((d, end) for d, (_, end) in zip(decodings, spans, strict=True) if self.catches(d))
         return inserted + [(end, first_step(d)) for d, end in caught if not leaves_at_once(d)]
 
@@ -97,7 +105,12 @@ def _read_unset(body: Body, undefined: list[list[int]]) -> dict[int, Register]:
 
 
 def _plain_steps(
-    decodings: list[Decoding], spans: Spans, before: list[int], followed: Registers, compiled: bool
+    decodings: list[Decoding],
+    spans: Spans,
+    before: list[int],
+    followed: Registers,
+    compiled: bool,
+    scans: Mapping[int, Step],
 ) -> Inserted:
     """Tracking steps of a block for registers that may be unset."""
     inserted: Inserted = []
@@ -109,7 +122,8 @@ def _plain_steps(
         written = [r for r in decoding.writes if r.number in followed]
         if written:
             passes = any(r.number in followed for r in decoding.passing())
-            inserted.append((begin, mark(decoding, passes, written, False)))
+            marks = (begin, mark(decoding, passes, written, False))
+            inserted += _scanned(decoding, begin, scans, [marks])
     return inserted
 
 
@@ -129,6 +143,14 @@ def _stores(decoding: Decoding, end: int, registers: list[Register], compiled: b
 def _additions(decoding: Decoding, begin: int, registers: list[Register]) -> Inserted:
     added = watch_added(decoding, registers)
     return [] if added is None else [(begin, added)]
+
+
+def _scanned(decoding: Decoding, begin: int, scans: Mapping[int, Step], steps: Inserted) -> Inserted:
+    """An instruction's tracking steps, with that of a scan: an addition's marks replace what was shuffled."""
+    step = scans.get(decoding.site.number)
+    if step is None:
+        return steps
+    return [(begin, step), *steps] if decoding.effects.law == "sum" else [*steps, (begin, step)]
 
 
 class _Maker:
@@ -151,8 +173,10 @@ class _Maker:
         # the index of an inserted step, or of the load's own step, after which the block continues
         behind: dict[int, int] = {}
         resumes: dict[int, int] = {}
+        scans = self._choices.remainders if self._choices else {}
         for decoding, (begin, end) in zip(self._decodings, self._spans, strict=True):
-            inserted += [(number, step.general) for number, step in self._steps(decoding, begin, end)]
+            steps = _scanned(decoding, begin, scans, self._steps(decoding, begin, end))
+            inserted += [(number, step.general) for number, step in steps]
             if self._how.catches(decoding):
                 if leaves_at_once(decoding):
                     behind[end - 1 - len(decoding.after)] = decoding.site.number

@@ -1,0 +1,183 @@
+"""What went into a scan of a warp, subtracted from its result: `(x + u) - u` is x, whatever u is.
+
+Such a scan adds other lanes' values to each lane's own by `@p add.s32 r, r, value` behind `shfl.sync.up r|p, value`.
+What is left without the lane's own value is undefined only where one of the values that were added is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernbench.ptx.emulator.analysis.undefined.copying import key_of, undefined
+from kernbench.ptx.emulator.instructions.decode import Body
+from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.emulator.program.steps import Step, action
+from kernbench.ptx.emulator.units.batch import Window
+from kernbench.ptx.text.module import Pair
+
+_WRAPPING = ("s32", "u32")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The value of a register `own` and others, of which the last was added at a site; none yet without one."""
+
+    own: Register
+    site: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shuffled:
+    """The value that a register has in another lane, or in the same where the predicate does not hold."""
+
+    source: Register
+    valid: Register
+
+
+_Known = dict[Register, _Sum | _Shuffled]
+
+
+def remainders(body: Body) -> dict[int, Step]:
+    """By the site of an instruction, the step that follows the sums of scans.
+
+    It goes before the marks of an addition, and behind those of a subtraction.
+    """
+    # most functions add nothing under a guard
+    if not any(_may_add(decoding) for decoding in body) or not any(_may_subtract(decoding) for decoding in body):
+        return {}
+    # what is known at the beginning of a block is known at the end of every block before it
+    begins: dict[int, _Known] = {0: {}}
+    waiting = [0]
+    while waiting:
+        block = waiting.pop()
+        known = begins[block]
+        for decoding in body.decodings[block]:
+            known = _behind(decoding, known)
+        for after in body.edges[block]:
+            old = begins.get(after)
+            new = known if old is None else {one: what for one, what in old.items() if known.get(one) == what}
+            if new != old:
+                begins[after] = new
+                waiting.append(after)
+    steps: dict[int, Step] = {}
+    for block, known in begins.items():
+        for decoding in body.decodings[block]:
+            step = _step(decoding, known)
+            if step is not None:
+                steps[decoding.site.number] = step
+            known = _behind(decoding, known)
+    return steps
+
+
+def _behind(decoding: Decoding, known: _Known) -> _Known:
+    """What is known behind an instruction."""
+    found, site = _found(decoding, known), decoding.site.number
+    for written in decoding.writes:
+        known = {
+            register: what
+            for register, what in known.items()
+            # in a loop the next sum at a site replaces what is kept of the one before
+            if not _needs(register, what, written) and not (isinstance(what, _Sum) and what.site == site)
+        }
+    return known if found is None else known | {found[0]: found[1]}
+
+
+def _needs(register: Register, what: _Sum | _Shuffled, written: Register) -> bool:
+    used = (what.own,) if isinstance(what, _Sum) else (what.source, what.valid)
+    return written == register or written in used
+
+
+def _sum_of(register: Register, known: _Known) -> _Sum:
+    found = known.get(register)
+    return found if isinstance(found, _Sum) else _Sum(register, None)
+
+
+def _found(decoding: Decoding, known: _Known) -> tuple[Register, _Sum | _Shuffled] | None:
+    """The register that an instruction sets, with what is known of its value."""
+    guarded = decoding.guard() is not None
+    if decoding.effects.law == "shuffle":
+        pair, source, target = decoding.operands[0], decoding.register_at(1), decoding.first_result()
+        valid = next((r for r in decoding.writes if r != target), None)
+        if guarded or not isinstance(pair, Pair) or source is None or target is None or valid is None:
+            return None
+        return None if source in (target, valid) else (target, _Shuffled(source, valid))
+    if decoding.effects.law == "copy":
+        source, target = decoding.register_at(1), decoding.register_at(0)
+        what = None if source is None else known.get(source)
+        if guarded or target is None or not isinstance(what, _Sum) or target == what.own:
+            return None
+        return target, what
+    added = _added(decoding, known)
+    return None if added is None else (added[0], _Sum(_sum_of(added[1].source, known).own, decoding.site.number))
+
+
+def _added(decoding: Decoding, known: _Known) -> tuple[Register, _Shuffled] | None:
+    """The register to which an addition adds what had been shuffled into it; None if it is no such addition."""
+    guard = decoding.instruction.guard
+    if guard is None or not _may_add(decoding):
+        return None
+    target, *parts = [decoding.register_at(index) for index in range(3)]
+    what = None if target is None else known.get(target)
+    if target is None or not isinstance(what, _Shuffled) or guard.negated:
+        return None
+    if decoding.scope.register(guard.register) != what.valid or {*parts} != {target, what.source}:
+        return None
+    return target, what
+
+
+def _step(decoding: Decoding, known: _Known) -> Step | None:
+    added = _added(decoding, known)
+    if added is not None:
+        return _follow(decoding, *added, _sum_of(added[1].source, known).site)
+    return _subtracted(decoding, known)
+
+
+def _follow(decoding: Decoding, target: Register, what: _Shuffled, before: int | None) -> Step | None:
+    """A step before an addition: what its lanes have got of others is undefined if what is added is."""
+    guard, site = decoding.guard(), decoding.site.number
+    if guard is None:
+        return None
+    slot, _ = guard
+
+    def general(window: Window, mask: Mask | None) -> None:
+        definedness = window.batch.checks.definedness
+        got = undefined(window, target)
+        lost = np.zeros(window.size, bool) if got is None else got & window.rows[slot]
+        unsure = undefined(window, what.valid)
+        lost = lost if unsure is None else lost | unsure
+        if before is not None:
+            lost = lost | definedness.remainder(window, before)
+        definedness.put_remainder(window, site, lost, mask)
+
+    return action(general)
+
+
+def _subtracted(decoding: Decoding, known: _Known) -> Step | None:
+    """A step behind the marks of a subtraction of a lane's own value from a sum."""
+    if not _may_subtract(decoding):
+        return None
+    target, total, own = [decoding.register_at(index) for index in range(3)]
+    what = None if total is None else known.get(total)
+    if target is None or own is None or not isinstance(what, _Sum) or what.own != own or what.site is None:
+        return None
+    site, key = what.site, key_of(target)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        definedness = window.batch.checks.definedness
+        bits = definedness.flags.get(window, key)
+        if bits is not None:
+            definedness.flags.put(window, key, np.where(definedness.remainder(window, site), bits, np.uint32(0)), mask)
+
+    return action(general)
+
+
+def _may_add(decoding: Decoding) -> bool:
+    guarded = decoding.instruction.guard is not None
+    return guarded and decoding.effects.law == "sum" and not decoding.has("sat") and decoding.mod("type") in _WRAPPING
+
+
+def _may_subtract(decoding: Decoding) -> bool:
+    plain = not decoding.has("sat") and not decoding.has("cc") and decoding.guard() is None
+    return decoding.instruction.opcode == "sub" and plain and decoding.mod("type") in _WRAPPING
