@@ -9,6 +9,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.barriers.gathering import WarpOperation
 from kernbench.ptx.emulator.lanes import warp_kernels as kernels
+from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Lanes, Mask, lane_bits
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.steps import ControlStep, Exchanged, Step, action
@@ -91,7 +92,7 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
 
 
 def _bits_of(d: Decoding) -> Callable[[Window, Lanes, Callable[[Array, Array], object]], None]:
-    """Pass on undefined-value bits along with the values of a shuffle, once tracking is on."""
+    """Pass on undefined-value bits along with the values of an exchange, once tracking is on."""
     source, target = d.register_at(1), d.first_result()
     if source is None or target is None:
         return lambda window, lanes, move: None
@@ -158,14 +159,34 @@ def reduce(d: Decoding) -> ControlStep:
     name = f"{d.mod('op')}.{kind[0]}" if d.mod("op") in ("min", "max") else d.mod("op")
     a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
     code, absolute, nan = kernels.REDUCTIONS[name], d.has("abs"), d.has("NaN")
+    hand_on = _reduced_bits_of(d)
 
     def perform(window: Window, lanes: Lanes) -> None:
         mask = lanes.mask
+        hand_on(window, lanes)
         out = window.scratch("uint32", 5)
         kernels.reduce(code, window.rows[a], window.rows[members], _inside(lanes), out, absolute, nan)
         window.put(target, out, mask)
 
     return gathered(d, perform)
+
+
+def _reduced_bits_of(d: Decoding) -> Callable[[Window, Lanes], None]:
+    """Make the result of a reduction undefined in all lanes of its mask if one value is."""
+    source, target, members = d.register_at(1), d.first_result(), d.row_slot(d.source(2))
+    if source is None or target is None:
+        return lambda window, lanes: None
+    either, hand_on = kernels.REDUCTIONS["or"], _bits_of(d)
+    whole, result = whole_of(source), whole_of(target) | COMPUTED
+
+    def reduced(window: Window, lanes: Lanes) -> None:
+        def move(bits: Array, found: Array) -> None:
+            lost = np.where(bits & whole == whole, result, np.uint32(0))
+            kernels.reduce(either, lost, window.rows[members], _inside(lanes), found, False, False)
+
+        hand_on(window, lanes, move)
+
+    return reduced
 
 
 def elect(d: Decoding) -> ControlStep:

@@ -35,6 +35,7 @@ Law = Literal[
     "convert and pack",
     "address",
     "shuffle",
+    "reduction",
     "accumulate",
 ]
 Fuses = Literal["", "product", "quotient", "sum", "difference", "negation"]
@@ -144,7 +145,8 @@ class Effects:
     carries_undefined: bool = False
 
     # algebraic law that analyses use; "sum" and "product" are of integers, "address" converts between address spaces,
-    # "shuffle" returns another lane's first operand, "accumulate" adds to the last operand, element by element
+    # "shuffle" returns another lane's first operand, "reduction" combines those of all, "accumulate" adds to the last
+    # operand, element by element
     law: Law = ""
     # operands that form the parts of a value, which is defined if one of them is
     parts: tuple[str, ...] = ()

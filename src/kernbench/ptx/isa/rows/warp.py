@@ -11,7 +11,8 @@ does = group.does
 
 _EXCHANGE = Effects(ends_block=True, orders=False, follows_from="warp", exchanges=True, forwards=False)
 does("shfl", replace(_EXCHANGE, law="shuffle"))
-does("vote match redux", _EXCHANGE)
+does("redux", replace(_EXCHANGE, law="reduction"))
+does("vote match", _EXCHANGE)
 does("elect", replace(_EXCHANGE, discardable=True))
 # waits for nobody: returns the lanes that are active
 does("activemask", replace(_EXCHANGE, ends_block=False, forwards=True))

@@ -227,8 +227,12 @@ class Reference:
         self.put(operands[0], bits.astype(np.uint32)[:, None], decided, NONE, lanes)
 
     def redux(self, operands, lanes, decided):
-        value = self.given(self.get(operands[1]), lanes, decided)
-        self.put(operands[0], value.sum(axis=1, dtype=np.uint32)[:, None], decided, NONE, lanes)
+        target, source = operands
+        value, undefined, unset = self.get(source)
+        self.may_use(lanes, decided)
+        self.excused = self.excused or bool((undefined & unset & lanes).any())
+        total = value.sum(axis=1, dtype=np.uint32)[:, None]
+        self.put(target, total, undefined.any(axis=1)[:, None] | decided, unset.any(axis=1)[:, None], lanes)
 
     def lane(self, operands, lanes, decided):
         target, source, other = operands

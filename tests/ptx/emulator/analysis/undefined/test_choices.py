@@ -18,6 +18,13 @@ CHOICES = {
     "one path": "  @%p2 bra DONE;\n  add.u32 %r11, %r11, 1;\nDONE:\n",
     "two paths": "  @%p2 bra ELSE;\n  mov.b32 %r11, 1;\n  bra.uni DONE;\nELSE:\n  sub.u32 %r11, %r12, 1;\nDONE:\n",
     "nested": "  @%p2 bra DONE;\n  setp.eq.u32 %p3, %r0, 3;\n  @%p3 bra DONE;\n  mov.b32 %r11, 2;\nDONE:\n",
+    "a loop": "  @%p2 bra DONE;\n  mov.b32 %r11, 0;\nAGAIN:\n  add.u32 %r11, %r11, 1;\n"
+    + "  setp.lt.u32 %p3, %r11, 3;\n  @%p3 bra AGAIN;\n  bra.uni DONE;\nDONE:\n",
+    "many": "  @%p2 bra DONE;\n"
+    + "".join(
+        f"  setp.lt.u32 %p3, %r0, {n};\n  @%p3 bra NEXT{n};\n  add.u32 %r11, %r11, %r12;\nNEXT{n}:\n" for n in range(8)
+    )
+    + "DONE:\n",
     "in turn": "  @%p2 bra NEXT;\n  mov.b32 %r12, 3;\nNEXT:\n  @%p1 bra DONE;\n  mov.b32 %r11, %r12;\nDONE:\n",
 }
 STORE = "  st.global.u32 [%rd3], %r11;\n"

@@ -190,6 +190,26 @@ def test_what_lanes_make_of_it_together_is_reported_where_it_matters(half):
     assert [found.others[0].role, found.others[-1].role] == ["passed to other lanes", "where it is stored"]
 
 
+REDUCTIONS = ("add.u32", "max.s32", "and.b32")
+
+
+@pytest.mark.parametrize("operation", REDUCTIONS)
+def test_a_reduction_is_undefined_where_a_lane_of_its_mask_is(half, operation):
+    """Sums of integers of rows beyond the last one are dropped, too: a row in eight lanes."""
+    eight = "  and.b32 %r7, %r0, 24;\n  mov.u32 %r8, 255;\n  shl.b32 %r8, %r8, %r7;\n"
+    reduced = LOAD + eight + f"  redux.sync.{operation} %r5, %r4, %r8;\n"
+    assert half.run(reduced) == []
+    rows = "  setp.lt.u32 %p2, %r0, LIMIT;\n  @%p2 st.global.u32 [%rd5], %r5;\n"
+    assert half.run(reduced + rows.replace("LIMIT", "16")) == []
+    values = np.arange(16).reshape(2, 8)
+    totals = {"add": values.sum(1), "max": values.max(1), "and": np.bitwise_and.reduce(values, 1)}[operation[:3]]
+    np.testing.assert_array_equal(half.out.numpy()[:16], np.repeat(totals, 8))
+    (found,) = half.run(reduced + rows.replace("LIMIT", "17"))
+    assert (found.kind, found.where.text.strip(), found.count) == ("uninitialised-read", LOAD.strip(), 1)
+    assert "is read and passed to other lanes, and the value is stored in thread (16, 0, 0)" in found.message
+    assert [other.role for other in found.others] == ["passed to other lanes", "where it is stored"]
+
+
 def source_of(lane, mode, by, clamp):
     """The lane that a shuffle takes from, as the ISA has it; a lane takes its own value where that is out of range."""
     segment, last = clamp >> 8 & 31, clamp & 31

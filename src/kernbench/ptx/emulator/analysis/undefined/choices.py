@@ -23,7 +23,7 @@ from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
 
 # blocks between a branch and the block where its paths join
-_MOST_BLOCKS = 8
+_MOST_BLOCKS = 32
 
 
 @dataclass(frozen=True, slots=True)

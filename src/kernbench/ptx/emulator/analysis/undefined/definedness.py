@@ -200,8 +200,8 @@ class _Maker:
         inserted += _stores(decoding, end, decoding.reads, compiled)
         # what a load gives is marked behind it, and whether a division divides by zero
         if decoding.writes and (not self._how.catches(decoding) or effects.undefined_from == "division"):
-            # results of shuffles are marked when the lanes exchange values
-            got = decoding.first_result() if effects.law == "shuffle" else None
+            # results of shuffles and reductions are marked when the lanes exchange values
+            got = decoding.first_result() if effects.law in ("shuffle", "reduction") else None
             targets = [register for register in decoding.writes if register != got]
             passes = bool(decoding.passing() or decoding.factors())
             under = self._choices.above(self._position) if self._choices else ()

@@ -199,13 +199,14 @@ def _stored_bits(window: Window, register: Register, mask: Mask | None) -> Array
 def hand_on(decoding: Decoding, register: Register) -> Step:
     """Report lanes that pass an undefined value from memory to other lanes, or into a product.
 
-    Of shuffled values and factors of products only contested ones are reported here: others are tracked in the lanes
-    that receive them.
+    Of what is shuffled or reduced, and of factors of products, only contested values are reported here: others are
+    tracked in the lanes that receive them.
     """
     site = decoding.site
-    shuffled = [decoding.register_at(n) for n in range(1, 3)] if decoding.effects.law == "shuffle" else []
-    # one register may be the value and the lane number
-    followed = (shuffled.count(register) == 1 and shuffled[0] == register) or register in decoding.factors()
+    exchanges = decoding.effects.law in ("shuffle", "reduction")
+    exchanged = [decoding.register_at(n) for n in range(1, 3)] if exchanges else []
+    # one register may be the value and the lane number, or the mask
+    followed = (exchanged.count(register) == 1 and exchanged[0] == register) or register in decoding.factors()
 
     def general(window: Window, mask: Mask | None) -> None:
         bad = undefined(window, register)

@@ -204,7 +204,7 @@ class UndefinedValues(UndefinedObserver):
             *(Other("passed to other lanes", where(one)) for one in origin.shuffles),
             Other(f"where it {use}", where(site)),
         )
-        # after a shuffle, other lanes use the value
+        # after a shuffle or reduction, other lanes use the value
         read, in_whom = (f"by {who}", "") if not origin.shuffles else ("and passed to other lanes", f" in {who}")
         kind, hint = "uninitialised-read", _GLOBAL_HINT if origin.kind == "global" else _MEMORY_HINT
         if origin.kind == "division":
