@@ -56,6 +56,8 @@ class Program:
 
     def __init__(self, seed):
         self.random, self.sites = random.Random(seed), 0
+        # how many blocks are around what is written next
+        self.around = 0
         some = self.random
         self.body = [("setp", f"%q{n}", "lt", "%t0", limit, None, None) for n, limit in enumerate((0, 13, 32, 32))]
         set_often = 0.9 if seed % 2 else 1
@@ -106,13 +108,15 @@ class Program:
 
     def block(self, depth, computes):
         computes, body = computes or self.random.random() < 0.6, []
+        self.around += 1
         for _ in range(self.random.randrange(1, 4)):
             if self.random.random() < 0.75:
-                out = self.random.randrange(depth + 1) if self.random.random() < 0.3 else 0
+                out = self.random.randrange(self.around) if self.random.random() < 0.3 else 0
                 body.append(("break", self.predicate(), out))
             body += [self.one(depth + 1, False, computes) for _ in range(self.random.randrange(1, 3))]
             if self.random.random() < 0.15:
                 body.append(("break", None, 0))
+        self.around -= 1
         return "block", body
 
     def compute(self):
@@ -183,7 +187,7 @@ class Text:
             elif kind == "loop":
                 self.loop(*operands, labels)
             elif kind == "break":
-                self.add(f"bra {labels[max(0, len(labels) - 1 - operands[1])]}", operands[0])
+                self.add(f"bra {labels[-1 - operands[1]]}", operands[0])
             elif kind == "exit":
                 self.add("bra OUT", operands[0])
             else:

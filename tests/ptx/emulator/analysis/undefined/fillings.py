@@ -8,6 +8,42 @@ NONE = np.zeros(SHAPE, bool)
 ROWS = np.arange(FILLINGS)[:, None]
 
 
+# instructions that only compute, and the number of the operand that is their target
+TARGETS = {"mov": 0, "not": 0, "operation": 1, "logic": 1, "setp": 0, "selp": 0, "pack": 0, "unpack": 0}
+
+
+def is_choice(operands, behind):
+    """Whether a break leaves its own block, past instructions that only compute, and not its predicate."""
+    predicate, depth = operands
+    return depth == 0 and (predicate is None or computes(predicate[0], behind, 0))
+
+
+def computes(predicate, body, depth):
+    for kind, *operands in body:
+        if kind == "block":
+            fine = computes(predicate, operands[0], depth + 1)
+        elif kind == "loop":
+            fine = computes(predicate, operands[1], depth)
+        elif kind == "break":
+            fine = operands[1] <= depth
+        else:
+            fine = kind in TARGETS and operands[TARGETS[kind]] != predicate
+        if not fine:
+            return False
+    return True
+
+
+def targets(body):
+    """The registers that a body may write."""
+    for kind, *operands in body:
+        if kind in ("block", "loop"):
+            yield from targets(operands[-1])
+        elif kind == "pack":
+            yield from (operands[0] + part for part in ("low", "high"))
+        elif kind in TARGETS:
+            yield operands[TARGETS[kind]]
+
+
 class Reference:
     """Every register as three arrays: its numbers, where it is undefined, and where because it was never set.
 
@@ -69,18 +105,18 @@ class Reference:
     def may_use(self, lanes, undefined):
         self.used = self.used or bool((undefined & lanes).any())
 
-    def run(self, body, lanes, decided):
+    def run(self, body, lanes, decided, is_block=False):
         """Run a body for some lanes; `decided` are those that came there by something undefined.
 
         Which lanes left for which block outside, and what has been decided by then.
         """
         leaving = []
-        for kind, *operands in body:
+        for number, (kind, *operands) in enumerate(body):
             lanes = lanes & ~self.gone
             if kind in ("block", "loop"):
                 times, inside = (1, operands[0]) if kind == "block" else operands
                 for _ in range(times):
-                    inner, more = self.run(inside, lanes, decided)
+                    inner, more = self.run(inside, lanes, decided, kind == "block")
                     out = [(depth - (kind == "block"), left) for depth, left in inner]
                     leaving += [(depth, left) for depth, left in out if depth >= 0]
                     for depth, left in out:
@@ -92,7 +128,12 @@ class Reference:
                 leaving.append((operands[1], lanes & holds))
                 decided = decided | (lanes & undefined)
                 # compilers do not branch on what was never set
-                self.may_use(lanes, undefined & unset)
+                chooses = is_block and is_choice(operands, body[number + 1 :])
+                self.may_use(lanes, undefined & unset if chooses else undefined)
+                for name in targets(body[number + 1 :]) if chooses else ():
+                    # whatever the paths may write, even where no filling comes there
+                    value, lost, never = self.get(name)
+                    self.put(name, value, lost | (lanes & undefined), never, ~NONE)
                 lanes = lanes & ~holds
             elif kind == "exit":
                 holds, undefined, _ = self.predicate(operands[0])

@@ -20,6 +20,8 @@ CHOICES = {
     "nested": "  @%p2 bra DONE;\n  setp.eq.u32 %p3, %r0, 3;\n  @%p3 bra DONE;\n  mov.b32 %r11, 2;\nDONE:\n",
     "a loop": "  @%p2 bra DONE;\n  mov.b32 %r11, 0;\nAGAIN:\n  add.u32 %r11, %r11, 1;\n"
     + "  setp.lt.u32 %p3, %r11, 3;\n  @%p3 bra AGAIN;\n  bra.uni DONE;\nDONE:\n",
+    "a loop that runs": "  @!%p2 bra DONE;\n  mov.b32 %r11, 0;\nAGAIN:\n  add.u32 %r11, %r11, 1;\n"
+    + "  setp.lt.u32 %p3, %r11, 3;\n  @%p3 bra AGAIN;\nDONE:\n",
     "many": "  @%p2 bra DONE;\n"
     + "".join(
         f"  setp.lt.u32 %p3, %r0, {n};\n  @%p3 bra NEXT{n};\n  add.u32 %r11, %r11, %r12;\nNEXT{n}:\n" for n in range(8)
@@ -39,6 +41,10 @@ def test_a_value_that_was_chosen_by_an_undefined_one_is_undefined(name):
     assert (found.kind, found.count) == ("uninitialised-read", 12)
     assert "ld.shared.u32 %r10" in found.where.text
     assert "and the value is stored" in found.message
+
+
+def test_a_branch_to_the_next_line_decides_nothing():
+    assert run(HEAD + "  @%p2 bra DONE;\nDONE:\n") == []
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,10 @@ def _plain_steps(
     return inserted
 
 
-def _watches(decoding: Decoding, begin: int, suspects: list[Register], compiled: bool) -> Inserted:
-    made = (watch(decoding, register, compiled) for register in suspects)
+def _watches(
+    decoding: Decoding, begin: int, suspects: list[Register], compiled: bool, under: tuple[Register, ...] = ()
+) -> Inserted:
+    made = (watch(decoding, register, compiled, under) for register in suspects)
     return [(begin, step) for step in made if step is not None]
 
 
@@ -190,7 +192,9 @@ class _Maker:
         effects, compiled = decoding.effects, self._how.compiled
         suspects = decoding.deciding()
         choice = self._choices.at(self._position) if self._choices and decoding is self._decodings[-1] else None
-        inserted = _watches(decoding, begin, [r for r in suspects if not choice], compiled)
+        under = self._choices.above(self._position) if self._choices else ()
+        freely = under if effects.flow == "branch" else ()
+        inserted = _watches(decoding, begin, [r for r in suspects if not choice], compiled, freely)
         if choice is not None:
             inserted.append((begin, choose(decoding, choice)))
         inserted += _additions(decoding, begin, decoding.added())
@@ -204,7 +208,6 @@ class _Maker:
             got = decoding.first_result() if effects.law in ("shuffle", "reduction") else None
             targets = [register for register in decoding.writes if register != got]
             passes = bool(decoding.passing() or decoding.factors())
-            under = self._choices.above(self._position) if self._choices else ()
             inserted.append((begin, mark(decoding, passes, targets, True, under)))
         return inserted
 

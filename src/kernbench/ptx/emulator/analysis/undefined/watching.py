@@ -28,10 +28,12 @@ from kernbench.ptx.text.module import Integer, Name, Not, Operand
 from kernbench.ptx.text.types import TYPES
 
 
-def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
+def watch(decoding: Decoding, register: Register, soft: bool, under: tuple[Register, ...] = ()) -> Step | None:
     """A step that reports lanes in which an undefined register has an effect; None if it cannot.
 
-    `soft` (compiled) code may store undefined values in shared memory, and copy those from memory.
+    `soft` (compiled) code may store undefined values in shared memory, and copy those from memory. `under` are the
+    predicates of choices around a branch. Lanes in which one of them is undefined may branch on what they like: all
+    that they compute on the way is undefined where the choice ends.
     """
     site, name, role = decoding.site, register.name, decoding.role_of(register)
     stored = role == "value" and decoding.stores_registers
@@ -53,6 +55,9 @@ def watch(decoding: Decoding, register: Register, soft: bool) -> Step | None:
             bad = bad & mask
         if bad is not None and counts is not None and bad.any():
             bad = bad & counts(window)
+        decided = _any_of([undefined(window, one) for one in under]) if bad is not None and bad.any() else None
+        if bad is not None and decided is not None:
+            bad = bad & ~decided
         if bad is not None and bad.any():
             all_of_it = undefined(window, register)
             named = name if all_of_it is not None and (all_of_it & bad).any() else f"a part of {name}"
