@@ -15,7 +15,7 @@ TARGETS = {"mov": 0, "not": 0, "operation": 1, "logic": 1, "setp": 0, "selp": 0,
 def is_choice(operands, behind):
     """Whether a break leaves its own block, past instructions that only compute, and not its predicate."""
     predicate, depth = operands
-    return depth == 0 and (predicate is None or computes(predicate[0], behind, 0))
+    return bool(behind) and depth == 0 and (predicate is None or computes(predicate[0], behind, 0))
 
 
 def computes(predicate, body, depth):

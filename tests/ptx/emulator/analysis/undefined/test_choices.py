@@ -43,10 +43,6 @@ def test_a_value_that_was_chosen_by_an_undefined_one_is_undefined(name):
     assert "and the value is stored" in found.message
 
 
-def test_a_branch_to_the_next_line_decides_nothing():
-    assert run(HEAD + "  @%p2 bra DONE;\nDONE:\n") == []
-
-
 @pytest.mark.parametrize(
     "branch",
     [
@@ -55,6 +51,8 @@ def test_a_branch_to_the_next_line_decides_nothing():
         "  @%p2 bra DONE;\n  bar.warp.sync -1;\nDONE:\n",
         "  @%p2 bra DONE;\n  ld.shared.u32 %r11, [%r2];\nDONE:\n",
         "AGAIN:\n  add.u32 %r11, %r11, %r10;\n  setp.lt.u32 %p2, %r11, 3;\n  @%p2 bra AGAIN;\n",
+        # there is nothing to choose
+        "  @%p2 bra DONE;\nDONE:\n",
         # its own predicate is written
         "  @%p2 bra DONE;\n  setp.eq.u32 %p2, %r0, 40;\nDONE:\n",
     ],

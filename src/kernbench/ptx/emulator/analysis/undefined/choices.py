@@ -75,8 +75,7 @@ class Choices:
 
     def _is_choice(self, block: int, inside: set[int]) -> bool:
         """Whether the blocks only compute, and are reached from this block alone."""
-        # none where the branch leads to the next block, as after code that was removed
-        if len(inside) > _MOST_BLOCKS:
+        if not 0 < len(inside) <= _MOST_BLOCKS:
             return False
         outside = (after for one, after in enumerate(self.body.edges) if one != block and one not in inside)
         if any(one in inside for after in outside for one in after):
