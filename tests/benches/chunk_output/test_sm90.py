@@ -159,7 +159,7 @@ def test_refusals():
         Layout(1, 1, 96, 64)
     with pytest.raises(MisuseError, match="3 value heads for 2 heads: a multiple of them is wanted"):
         Layout(2, 3, 64, 64)
-    with pytest.raises(MisuseError, match="unknown place of the values 'loose'; known: packed, padded"):
+    with pytest.raises(MisuseError, match="unknown position of the values 'loose'; known: packed, padded"):
         Layout(1, 1, 64, 64, "loose")
 
 

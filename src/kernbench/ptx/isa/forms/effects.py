@@ -28,6 +28,7 @@ Law = Literal[
     "xor",
     "not",
     "sum",
+    "difference",
     "product",
     "product and sum",
     "shift left",
@@ -144,9 +145,9 @@ class Effects:
     # copies bytes of memory, together with whether they are defined
     carries_undefined: bool = False
 
-    # algebraic law that analyses use; "sum" and "product" are of integers, "address" converts between address spaces,
-    # "shuffle" returns another lane's first operand, "reduction" combines those of all, "accumulate" adds to the last
-    # operand, element by element
+    # algebraic law that analyses use; "sum", "difference" and "product" are of integers, "address" converts between
+    # address spaces, "shuffle" returns another lane's first operand, "reduction" combines those of all, "accumulate"
+    # adds to the last operand, element by element
     law: Law = ""
     # operands that form the parts of a value, which is defined if one of them is
     parts: tuple[str, ...] = ()

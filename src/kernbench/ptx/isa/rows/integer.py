@@ -12,6 +12,7 @@ row = group.row
 does = group.does
 
 does("add.int", replace(_ARITHMETIC, law="sum"))
+does("sub.int", replace(_ARITHMETIC, law="difference"))
 does("mul.int", replace(_ARITHMETIC, law="product"))
 does("mad.int", replace(_ARITHMETIC, law="product and sum"))
 does("add.carry sub.carry mad.carry", replace(_ARITHMETIC, carry_flag=True))

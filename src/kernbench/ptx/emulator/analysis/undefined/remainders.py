@@ -179,5 +179,5 @@ def _may_add(decoding: Decoding) -> bool:
 
 
 def _may_subtract(decoding: Decoding) -> bool:
-    plain = not decoding.has("sat") and not decoding.has("cc") and decoding.guard() is None
-    return decoding.instruction.opcode == "sub" and plain and decoding.mod("type") in _WRAPPING
+    plain = decoding.guard() is None and not decoding.has("sat")
+    return decoding.effects.law == "difference" and plain and decoding.mod("type") in _WRAPPING
