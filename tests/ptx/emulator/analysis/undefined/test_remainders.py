@@ -39,6 +39,42 @@ def test_what_is_left_without_the_own_value_is_defined_where_the_others_are():
     assert counts(HEAD + scan() + SUBTRACT.replace("%r10", "%r11") + store(21)) == [("uninitialised-read", 1)]
 
 
+HALVES = (
+    "  {{ .reg .s64 r; .reg .b32 lo, hi; .reg .pred p; mov.b64 {{lo, hi}}, %rd{0}; "
+    "shfl.sync.up.b32 lo|p, lo, {1}, 0, -1; shfl.sync.up.b32 hi|p, hi, {1}, 0, -1; mov.b64 r, {{lo, hi}}; "
+    "@p add.s64 r, r, %rd{0}; mov.s64 %rd5, r; }}\n"
+)
+# sums of 64 bits in %rd5; in %rd4 the own value, a word that nobody wrote or 5
+OWN = "  mov.b64 %rd4, {%r10, %r10};\n"
+WIDE = "".join(HALVES.format(*step) for step in zip((4, 5, 5, 5, 5), (1, 2, 4, 8, 16), strict=True))
+WIDE_SUBTRACT = "  sub.s64 %rd6, %rd5, %rd4;\n  cvt.u32.u64 %r16, %rd6;\n"
+
+
+def test_sums_of_64_bits_are_shuffled_in_halves():
+    assert counts(HEAD + OWN + WIDE + WIDE_SUBTRACT + store(21)) == []
+    assert counts(HEAD + OWN + WIDE + WIDE_SUBTRACT + store(23)) == [("uninitialised-read", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        # halves of other lanes, or exchanged
+        ("shfl.sync.up.b32 hi|p, hi, 2,", "shfl.sync.up.b32 hi|p, hi, 1,"),
+        ("shfl.sync.up.b32 hi|p, hi, 2,", "shfl.sync.down.b32 hi|p, hi, 2,"),
+        ("mov.b64 r, {lo, hi};", "mov.b64 r, {hi, lo};"),
+        ("mov.b64 r, {lo, hi};", "mov.b64 r, {lo, lo};"),
+        ("mov.b64 r, {lo, hi};", "add.u32 hi, hi, 0; mov.b64 r, {lo, hi};"),
+        ("mov.b64 r, {lo, hi};", "mov.b64 r, {lo, hi}; setp.eq.u32 p, 0, 0;"),
+    ],
+)
+def test_other_halves_make_no_sum(text, other):
+    begin, step, rest = HEAD + OWN, HALVES.format(4, 2), HALVES.format(5, 4)
+    assert counts(begin + step + rest + WIDE_SUBTRACT + store(21)) == []
+    assert text in step
+    # what lanes 18 and 20 bring to lane 20 is defined or left out again, but none of these is known to be a sum
+    assert counts(begin + step.replace(text, other) + rest + WIDE_SUBTRACT + store(21)) == [("uninitialised-read", 1)]
+
+
 BRANCH = "  setp.ne.u32 %p3, %r0, 31;\n  @%p3 bra JOIN;\n  {};\nJOIN:\n"
 
 

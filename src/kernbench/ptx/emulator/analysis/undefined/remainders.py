@@ -1,10 +1,11 @@
 """What went into a scan of a warp, subtracted from its result: `(x + u) - u` is x, whatever u is.
 
 Such a scan adds other lanes' values to each lane's own by `@p add.s32 r, r, value` behind `shfl.sync.up r|p, value`.
-What is left without the lane's own value is undefined only where one of the values that were added is.
+Numbers of 64 bits are shuffled in halves, by two shuffles with the same operands. What is left without the lane's own
+value is undefined only where one of the values that were added is.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Pair
 
-_WRAPPING = ("s32", "u32")
+_WRAPPING = ("s32", "u32", "s64", "u64")
+_HALVES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,29 @@ class _Shuffled:
     valid: Register
 
 
-_Known = dict[Register, _Sum | _Shuffled]
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """The value of a half of a register, or with a shuffle, of that half in another lane.
+
+    Whether it is another lane's, `valid` says; None once that predicate is overwritten.
+    """
+
+    source: Register
+    number: int
+    shuffle: "_Shuffle | None" = None
+    valid: Register | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shuffle:
+    """What decides where a shuffle takes its values from."""
+
+    form: tuple[str, ...]
+    registers: tuple[Register, ...]
+
+
+_What = _Sum | _Shuffled | _Half
+_Known = dict[Register, _What]
 
 
 def remainders(body: Body) -> dict[int, Step]:
@@ -76,17 +100,27 @@ def _behind(decoding: Decoding, known: _Known) -> _Known:
     found, site = _found(decoding, known), decoding.site.number
     for written in decoding.writes:
         known = {
-            register: what
+            register: _without(what, written)
             for register, what in known.items()
             # in a loop the next sum at a site replaces what is kept of the one before
-            if not _needs(register, what, written) and not (isinstance(what, _Sum) and what.site == site)
+            if register != written
+            and written not in _needed(what)
+            and not (isinstance(what, _Sum) and what.site == site)
         }
-    return known if found is None else known | {found[0]: found[1]}
+    return known | found
 
 
-def _needs(register: Register, what: _Sum | _Shuffled, written: Register) -> bool:
-    used = (what.own,) if isinstance(what, _Sum) else (what.source, what.valid)
-    return written == register or written in used
+def _needed(what: _What) -> tuple[Register, ...]:
+    """The registers that must not be written as long as this is known."""
+    if isinstance(what, _Sum):
+        return (what.own,)
+    if isinstance(what, _Shuffled):
+        return what.source, what.valid
+    return (what.source, *(what.shuffle.registers if what.shuffle else ()))
+
+
+def _without(what: _What, written: Register) -> _What:
+    return replace(what, valid=None) if isinstance(what, _Half) and what.valid == written else what
 
 
 def _sum_of(register: Register, known: _Known) -> _Sum:
@@ -94,23 +128,59 @@ def _sum_of(register: Register, known: _Known) -> _Sum:
     return found if isinstance(found, _Sum) else _Sum(register, None)
 
 
-def _found(decoding: Decoding, known: _Known) -> tuple[Register, _Sum | _Shuffled] | None:
-    """The register that an instruction sets, with what is known of its value."""
-    guarded = decoding.guard() is not None
-    if decoding.effects.law == "shuffle":
-        pair, source, target = decoding.operands[0], decoding.register_at(1), decoding.first_result()
-        valid = next((r for r in decoding.writes if r != target), None)
-        if guarded or not isinstance(pair, Pair) or source is None or target is None or valid is None:
-            return None
-        return None if source in (target, valid) else (target, _Shuffled(source, valid))
-    if decoding.effects.law == "copy":
-        source, target = decoding.register_at(1), decoding.register_at(0)
-        what = None if source is None else known.get(source)
-        if guarded or target is None or not isinstance(what, _Sum) or target == what.own:
-            return None
-        return target, what
+def _found(decoding: Decoding, known: _Known) -> _Known:
+    """The registers that an instruction sets, with what is known of their values."""
     added = _added(decoding, known)
-    return None if added is None else (added[0], _Sum(_sum_of(added[1].source, known).own, decoding.site.number))
+    if added is not None:
+        return {added[0]: _Sum(_sum_of(added[1].source, known).own, decoding.site.number)}
+    followed = _FOLLOWED.get(decoding.effects.law)
+    return {} if followed is None or decoding.guard() is not None else followed(decoding, known)
+
+
+def _shuffled(decoding: Decoding, known: _Known) -> _Known:
+    pair, source, target = decoding.operands[0], decoding.register_at(1), decoding.first_result()
+    valid = next((r for r in decoding.writes if r != target), None)
+    if not isinstance(pair, Pair) or source is None or target is None or valid is None or source == valid:
+        return {}
+    half = known.get(source)
+    if isinstance(half, _Half) and half.shuffle is None:
+        registers = tuple(
+            r for r in (decoding.register_at(n) for n in range(2, len(decoding.operands))) if r is not None
+        )
+        if {target, valid} & {*registers, half.source}:
+            return {}
+        form = (decoding.mod("mode"), *map(str, decoding.operands[2:]))
+        return {target: replace(half, shuffle=_Shuffle(form, registers), valid=valid)}
+    return {} if source == target else {target: _Shuffled(source, valid)}
+
+
+def _copied(decoding: Decoding, known: _Known) -> _Known:
+    source, target = decoding.register_at(1), decoding.register_at(0)
+    what = None if source is None else known.get(source)
+    return {target: what} if target is not None and isinstance(what, _Sum) and target != what.own else {}
+
+
+def _unpacked(decoding: Decoding, known: _Known) -> _Known:
+    (source,), targets = decoding.registers_of(1), decoding.registers_of(0)
+    if source is None or len(targets) != _HALVES or source in targets:
+        return {}
+    return {target: _Half(source, number) for number, target in enumerate(targets) if target is not None}
+
+
+def _packed(decoding: Decoding, known: _Known) -> _Known:
+    """Both halves of another lane's value together."""
+    (target,), parts = decoding.registers_of(0), decoding.registers_of(1)
+    halves = [known.get(part) if part is not None else None for part in parts]
+    found = [half for half in halves if isinstance(half, _Half)]
+    valid = next((half.valid for half in found if half.valid is not None), None)
+    alike = len({(half.source, half.shuffle) for half in found}) == 1
+    if target is None or valid is None or not alike or [half.number for half in found] != [*range(_HALVES)]:
+        return {}
+    source = found[0].source
+    return {} if len(parts) != _HALVES or target == source else {target: _Shuffled(source, valid)}
+
+
+_FOLLOWED = {"shuffle": _shuffled, "copy": _copied, "unpack": _unpacked, "pack": _packed}
 
 
 def _added(decoding: Decoding, known: _Known) -> tuple[Register, _Shuffled] | None:
