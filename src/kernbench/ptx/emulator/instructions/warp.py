@@ -20,13 +20,18 @@ _NO_PREDICATE = np.zeros(0, bool)
 
 
 def gathered(
-    d: Decoding, perform: Callable[[Window, Lanes], None], mask: int | None = None, exchanges: bool = True
+    d: Decoding,
+    perform: Callable[[Window, Lanes], None],
+    mask: int | None = None,
+    exchanges: bool = True,
+    misses_ended: bool = True,
 ) -> ControlStep:
     """A warp operation that waits for the lanes in its mask operand."""
     index = d.position("mask") if mask is None else mask
     assert index is not None
     full = d.constant_of(index) is not None and (d.constant_of(index) or 0) & _FULL == _FULL
-    operation = WarpOperation(perform, d.row_slot(d.source(index)), full, d.following, d.site, exchanges)
+    members = d.row_slot(d.source(index))
+    operation = WarpOperation(perform, members, full, d.following, d.site, exchanges, misses_ended=misses_ended)
     return ControlStep(lambda scheduler, fragment: scheduler.gathering.arrive(fragment, operation))
 
 
@@ -60,7 +65,7 @@ def shuffle(d: Decoding) -> ControlStep:
         if bad:
             window.batch.checks.inactive_source(window, site, bad, first)
 
-    return gathered(d, perform)
+    return gathered(d, perform, misses_ended=False)
 
 
 def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
@@ -88,7 +93,7 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
             window.batch.checks.inactive_source(window, site, bad, first)
 
     exchanged = Exchanged(a, target, tuple(sources.tolist()), predicate, tuple(valid.tolist()))
-    return replace(gathered(d, perform), exchanged=exchanged)
+    return replace(gathered(d, perform, misses_ended=False), exchanged=exchanged)
 
 
 def _bits_of(d: Decoding) -> Callable[[Window, Lanes, Callable[[Array, Array], object]], None]:

@@ -26,6 +26,10 @@ class Operation(Protocol):
         """Whether lanes exchange values, or only reconverge."""
 
     @property
+    def misses_ended(self) -> bool:
+        """Whether lanes of the mask are a fault that exited before, and did not go past."""
+
+    @property
     def is_control(self) -> bool:
         """Whether lanes enter a control together, such as an aligned barrier."""
 

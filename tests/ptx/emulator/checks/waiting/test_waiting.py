@@ -133,7 +133,7 @@ def test_lanes_of_a_warp_at_two_barriers_of_two_numbers(lab):
     assert set(lab.kinds(body, block=64)) == {"divergent-barrier", "deadlock"}
 
 
-@pytest.mark.parametrize("operation", ["vote.sync.ballot.b32 %r5, %p2, {};", "shfl.sync.bfly.b32 %r5, %r0, 1, 31, {};"])
+@pytest.mark.parametrize("operation", ["vote.sync.ballot.b32 %r5, %p2, {};", "redux.sync.add.u32 %r5, %r0, {};"])
 def test_a_mask_that_names_lanes_that_ended(lab, operation):
     body = "  setp.ge.u32 %p1, %r0, 16;\n  setp.eq.u32 %p2, %r0, 3;\n  @%p1 bra DONE;\n  {}\nDONE:"
     (found,) = lab.findings(body.format(operation.format("0x0002ffff")))
@@ -143,6 +143,21 @@ def test_a_mask_that_names_lanes_that_ended(lab, operation):
     assert lab.kinds(body.format(operation.format("0x0000ffff"))) == []
     # lanes that the block never had are no lanes that ended
     assert lab.kinds("  setp.eq.u32 %p2, %r0, 3;\n  " + operation.format("0xffffffff"), block=16) == []
+
+
+@pytest.mark.parametrize("mask", ["0xffffffff", "%r6"])
+def test_a_shuffle_misses_lanes_that_ended_where_it_takes_their_values(lab, mask):
+    """PTX waits for the lanes of the mask that have not exited, and butterflies of half a warp stay in that half."""
+    body = f"""
+  mov.u32 %r6, -1;
+  setp.ge.u32 %p1, %r0, 16;
+  @%p1 bra DONE;
+  shfl.sync.bfly.b32 %r5, %r0, {{}}, 31, {mask};
+DONE:"""
+    for step in (1, 2, 4, 8):
+        assert lab.kinds(body.format(step)) == []
+    (found,) = lab.findings(body.format(16))
+    assert (found.kind, found.count) == ("inactive-lane", 16)
 
 
 def test_a_warp_meets_without_those_that_returned(lab):

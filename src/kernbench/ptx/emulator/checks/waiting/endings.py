@@ -2,7 +2,8 @@
 
 PTX waits for threads that live. A thread that returned before a barrier is not missed there, nor by hardware. A thread
 that bypassed the barrier, and exited after it, has left it out; no GPU so far minds. A mask that names an exited lane
-in an exchange of values is wrong in either case, as that lane has no value.
+in an exchange of values is wrong in either case, as that lane has no value. Shuffles report by themselves whose value
+they take: for them it is wrong only of lanes that went past.
 """
 
 import numpy as np
@@ -47,7 +48,7 @@ class Endings(EndingsObserver):
             return
         window, active = fragment.window, fragment.lanes.active()
         ended = self._ended_bits(window.warps)
-        if operation.is_control or not operation.exchanges:
+        if operation.is_control or not operation.exchanges or not operation.misses_ended:
             ended &= self._past_bits(window.warps, fragment.level)
         bad = active & ((operation.named(window) & np.repeat(ended, WARP)) != 0)
         if bad.any():
