@@ -84,6 +84,13 @@ def test_branches_between_a_scan_and_what_is_subtracted():
         assert counts(HEAD + scan() + BRANCH.format(other) + SUBTRACT + store(21)) == [("uninitialised-read", 1)]
 
 
+def test_a_difference_that_an_undefined_value_chooses_is_undefined():
+    choice = "  mov.u32 %r16, 1;\n  setp.gt.u32 %p3, %r10, 3;\n  @!%p3 bra JOIN;\n" + SUBTRACT + "JOIN:\n"
+    for body in (choice, choice.replace("@!%p3", "@%p3"), choice.replace("%r10, 3;", "%r10, 9;")):
+        assert counts(HEAD + scan() + body + store(20)) == []
+        assert counts(HEAD + scan() + body + store(21)) == [("uninitialised-read", 1)]
+
+
 def test_the_sum_of_an_earlier_round_is_not_that_of_the_last():
     head = HEAD + "  mov.u32 %r20, 0;\n  mov.u32 %r17, 0;\nAGAIN:\n"
     rounds = "  add.u32 %r20, %r20, 1;\n  setp.lt.u32 %p3, %r20, 2;\n  @%p3 bra AGAIN;\n"

@@ -53,7 +53,7 @@ class Choices:
     @cached_property
     def remainders(self) -> dict[int, Step]:
         """Steps that follow what scans have added to a lane's own value."""
-        return remainders(self.body)
+        return remainders(self.body, self.above)
 
     @cached_property
     def _found(self) -> dict[int, Choice]:

@@ -5,6 +5,7 @@ Numbers of 64 bits are shuffled in halves, by two shuffles with the same operand
 value is undefined only where one of the values that were added is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,10 +64,11 @@ _What = _Sum | _Shuffled | _Half
 _Known = dict[Register, _What]
 
 
-def remainders(body: Body) -> dict[int, Step]:
+def remainders(body: Body, above: Callable[[int], tuple[Register, ...]]) -> dict[int, Step]:
     """By the site of an instruction, the step that follows the sums of scans.
 
-    It goes before the marks of an addition, and behind those of a subtraction.
+    It goes before the marks of an addition, and behind those of a subtraction. `above` gives the predicates of the
+    choices that a block lies between.
     """
     # most functions add nothing under a guard
     if not any(_may_add(decoding) for decoding in body) or not any(_may_subtract(decoding) for decoding in body):
@@ -88,7 +90,7 @@ def remainders(body: Body) -> dict[int, Step]:
     steps: dict[int, Step] = {}
     for block, known in begins.items():
         for decoding in body.decodings[block]:
-            step = _step(decoding, known)
+            step = _step(decoding, known, above(block))
             if step is not None:
                 steps[decoding.site.number] = step
             known = _behind(decoding, known)
@@ -197,11 +199,11 @@ def _added(decoding: Decoding, known: _Known) -> tuple[Register, _Shuffled] | No
     return target, what
 
 
-def _step(decoding: Decoding, known: _Known) -> Step | None:
+def _step(decoding: Decoding, known: _Known, under: tuple[Register, ...]) -> Step | None:
     added = _added(decoding, known)
     if added is not None:
         return _follow(decoding, *added, _sum_of(added[1].source, known).site)
-    return _subtracted(decoding, known)
+    return _subtracted(decoding, known, under)
 
 
 def _follow(decoding: Decoding, target: Register, what: _Shuffled, before: int | None) -> Step | None:
@@ -224,8 +226,11 @@ def _follow(decoding: Decoding, target: Register, what: _Shuffled, before: int |
     return action(general)
 
 
-def _subtracted(decoding: Decoding, known: _Known) -> Step | None:
-    """A step behind the marks of a subtraction of a lane's own value from a sum."""
+def _subtracted(decoding: Decoding, known: _Known, under: tuple[Register, ...]) -> Step | None:
+    """A step behind the marks of a subtraction of a lane's own value from a sum.
+
+    Where an undefined value has chosen that it runs, its result stays undefined.
+    """
     if not _may_subtract(decoding):
         return None
     target, total, own = [decoding.register_at(index) for index in range(3)]
@@ -237,8 +242,13 @@ def _subtracted(decoding: Decoding, known: _Known) -> Step | None:
     def general(window: Window, mask: Mask | None) -> None:
         definedness = window.batch.checks.definedness
         bits = definedness.flags.get(window, key)
-        if bits is not None:
-            definedness.flags.put(window, key, np.where(definedness.remainder(window, site), bits, np.uint32(0)), mask)
+        if bits is None:
+            return
+        lost = definedness.remainder(window, site)
+        for predicate in under:
+            unsure = undefined(window, predicate)
+            lost = lost if unsure is None else lost | unsure
+        definedness.flags.put(window, key, np.where(lost, bits, np.uint32(0)), mask)
 
     return action(general)
 
