@@ -21,6 +21,9 @@ MEASURED ?= $(addprefix tests/safety/test_,safety.py timed_order.py) \
 	$(addprefix tests/mesh/test_,deadlocks.py findings.py memory.py outputs.py) tests/npu \
 	$(addprefix tests/ptx/,emulator validation)
 
+# a step that fails fails its recipe, wherever it stands in a line
+.SHELLFLAGS := -ec
+
 .PHONY: demo test types test-full test-programs test-doors coverage docs test-gpu calibrate bench bench-full install clean
 
 install: $(STAMP)
@@ -60,15 +63,17 @@ INSTALL_SECONDS ?= 900
 DOORS_SECONDS   ?= 1800
 DOORS_TESTS     ?= tests/ptx/doors/frontends tests/torch 'tests/test_tutorials.py::test_the_document_does_what_it_says[tutorial-triton]' \
 	'tests/test_tutorials.py::test_the_document_does_what_it_says[tutorial-cuda]' tests/ptx/doors/driver/test_cuda_programs.py tests/ptx/emulator/test_libraries.py
-test-doors:
+test-doors: | $(DOORS)/bin/python
 	@if $(MAKE) --no-print-directory $(DOORS)/.installed; then \
 	    timeout $(DOORS_SECONDS) $(DOORS)/bin/pytest -p no:xdist -rs $(DOORS_TESTS); \
 	else \
 	    echo 'SKIPPED: torch and Triton cannot be installed here ($(TORCH) $(TRITON)); their tests were left out'; \
 	fi
 
-$(DOORS)/.installed: pyproject.toml
+$(DOORS)/bin/python:
 	$(PYTHON) -m venv $(DOORS)
+
+$(DOORS)/.installed: pyproject.toml | $(DOORS)/bin/python
 	@echo 'installing torch and Triton beside kernbench into $(DOORS): minutes, once'
 	timeout $(INSTALL_SECONDS) $(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' '$(TORCH)' '$(TRITON)'
 	@$(DOORS)/bin/python -m pip install --quiet --disable-pip-version-check 'cuda-bindings>=13' \

@@ -18,7 +18,7 @@ import numpy as np
 from kernbench import ptx
 from kernbench.ptx.emulator.engine import launch as launching
 from kernbench.ptx.emulator.engine import splitting
-from kernbench.ptx.reference.programs import AREAS, BULK, COUNTERS, TABLE, Program, changed_program, safe_program
+from kernbench.ptx.reference.programs import Program, changed_program, safe_program
 from kernbench.result.run import Run
 from kernbench.result.spans import timeline_dict
 
@@ -31,11 +31,7 @@ WIDTHS = (1, 2, 64)
 def launched(program: Program, kernel: ptx.Kernel, schedule: str, jobs: int) -> tuple[Run, list[np.ndarray], str]:
     """A launch, the arrays after it, and how it was divided."""
     device = ptx.EmulatedDevice("sm_90a")
-    table = np.random.default_rng(program.seed).integers(0, 1 << 32, TABLE, np.uint64).astype(np.uint32)
-    sizes = (program.grid * program.block, TABLE, COUNTERS, 2 * program.grid, AREAS * program.grid * BULK // 4)
-    given = [np.zeros(size, np.uint32) for size in sizes]
-    given[1] = table
-    arrays = [device.array(array) for array in given]
+    arrays = [device.array(array) for array in program.arrays()]
     run = device.launch(
         kernel, program.grid, program.block, arrays, schedule=schedule, cluster=program.cluster, jobs=jobs
     )

@@ -20,7 +20,7 @@ import numpy as np
 
 from kernbench import ptx
 from kernbench.ptx.reference import Outcome, execute
-from kernbench.ptx.reference.programs import AREAS, BULK, COUNTERS, TABLE, Program, changed_program, safe_program
+from kernbench.ptx.reference.programs import Program, changed_program, safe_program
 from kernbench.result.finding import Finding
 from kernbench.result.run import Run, Status
 
@@ -41,19 +41,10 @@ class Tally:
     failures: list[tuple[int, bool, str]] = field(default_factory=list)
 
 
-def arrays_for(program: Program) -> list[np.ndarray]:
-    """What a program is given: what its threads store, a table, counters, cells with flags, room for bulk copies."""
-    table = np.random.default_rng(program.seed).integers(0, 1 << 32, TABLE, np.uint64).astype(np.uint32)
-    sizes = (program.grid * program.block, TABLE, COUNTERS, 2 * program.grid, AREAS * program.grid * BULK // 4)
-    arrays = [np.zeros(size, np.uint32) for size in sizes]
-    arrays[1] = table
-    return arrays
-
-
 def emulate(program: Program, kernel: ptx.Kernel, schedule: str | int) -> tuple[Run, list[np.ndarray]]:
     """A launch on the emulator, and the arrays after it."""
     device = ptx.EmulatedDevice("sm_90a")
-    arrays = [device.array(array) for array in arrays_for(program)]
+    arrays = [device.array(array) for array in program.arrays()]
     run = device.launch(kernel, program.grid, program.block, arrays, schedule=schedule, cluster=program.cluster)
     return run, [array.numpy() for array in arrays]
 
@@ -61,7 +52,7 @@ def emulate(program: Program, kernel: ptx.Kernel, schedule: str | int) -> tuple[
 def disagreement(program: Program, schedule: str | int, order: int | None) -> tuple[str, str]:
     """A verdict on which both agree, and "", or where they do not agree, and how."""
     kernel = ptx.parse(program.text).kernels["kernel"]
-    outcome = execute(kernel, program.grid, program.block, arrays_for(program), order, program.cluster)
+    outcome = execute(kernel, program.grid, program.block, program.arrays(), order, program.cluster)
     run, arrays = emulate(program, kernel, schedule)
     # races of lanes that passed a fence together are formal, and races for the reference
     kinds = {finding.kind for finding in (*run.findings, *(one for one in run.formal if one.kind == "race"))}
@@ -80,7 +71,7 @@ def disagreement(program: Program, schedule: str | int, order: int | None) -> tu
 def _ends_by_luck(program: Program, kernel: ptx.Kernel, status: str) -> bool:
     """Whether a program with a race ends otherwise in another order: a lane may come too late for a phase by parity."""
     others = (
-        execute(kernel, program.grid, program.block, arrays_for(program), order, program.cluster) for order in OTHERS
+        execute(kernel, program.grid, program.block, program.arrays(), order, program.cluster) for order in OTHERS
     )
     return any(other.status != status for other in others)
 

@@ -6,8 +6,6 @@ their own. `make test` does this while it lints.
 
 import argparse
 
-import numpy as np
-
 from kernbench.bench import find, run_bench
 
 # runs that need most of the loops of a target
@@ -30,17 +28,14 @@ PROGRAMS = (0, 3, 7, 24, 27, 32, 33, 492)
 def run_programs() -> None:
     """Run random PTX programs, checked and recorded."""
     from kernbench import ptx
-    from kernbench.ptx.reference import programs
+    from kernbench.ptx.reference.programs import safe_program
 
     for seed in PROGRAMS:
-        program = programs.safe_program(seed)
-        blocks = program.grid
-        sizes = (blocks * program.block, programs.TABLE, programs.COUNTERS, 2 * blocks)
+        program = safe_program(seed)
         device = ptx.EmulatedDevice("sm_90a")
-        arrays = [device.array(np.zeros(size, np.uint32)) for size in sizes]
-        arrays.append(device.array(np.zeros(programs.ROOMS * blocks * programs.BULK // 4, np.uint32)))
+        arrays = [device.array(array) for array in program.arrays()]
         kernel = ptx.parse(program.text).kernels["kernel"]
-        run = device.launch(kernel, blocks, program.block, arrays, cluster=program.cluster, record=True)
+        run = device.launch(kernel, program.grid, program.block, arrays, cluster=program.cluster, record=True)
         assert run.safe, f"program {seed}: {run.findings}"
 
 

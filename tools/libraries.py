@@ -116,7 +116,8 @@ def run_file(library: Library, root: Path, file: Path, given: argparse.Namespace
         result.files = sum(not why for found, why in files_of(library, root, given.only) if file in found.parents)
     if time.monotonic() > given.end:
         result.problem = NOT_BEGUN
-        return given.earlier.get((root.name, result.file), result)
+        earlier: FileResult = given.earlier.get((root.name, result.file), result)
+        return earlier
     with tempfile.TemporaryDirectory(prefix="kernbench-library-") as made:
         document, verdicts = Path(made) / "exec.json", Path(made) / "junit.xml"
         # fmt: off

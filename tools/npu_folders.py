@@ -13,8 +13,14 @@ import os
 import resource
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernbench.npu.scene.cases import Case
+    from kernbench.npu.scene.running import Outcome
 
 CUTS = {"batch": 2, "context_len": 300, "num_batches": 2, "matmul_add_task_num": 8, "seq_len": 200}
 CHIPS = ("a2a3", "a5")
@@ -83,17 +89,19 @@ def run_file(file: Path) -> None:
             if case.test in seen:
                 continue
             seen.add(case.test)
-            case.params.update({k: v for k, v in CUTS.items() if case.params.get(k, 0) > v})
+            sizes = {name: size for name, size in case.params.items() if isinstance(size, int)}
+            case.params.update({name: most for name, most in CUTS.items() if sizes.get(name, 0) > most})
             judge(file, chip, case, run_case(case, Budget(seconds=60)))
 
 
-def is_small(case, chip: str) -> bool:
+def is_small(case: "Case", chip: str) -> bool:
     """Whether a case is meant for the reference's simulator."""
-    tables = [c for c in case.test.CASES if c.get("name") == case.name]
-    return any(f"{chip}sim" in table.get("platforms", ()) for table in tables)
+    tables = [table for table in case.test.CASES if table.get("name") == case.name]
+    platforms = [table.get("platforms") for table in tables]
+    return any(isinstance(names, Sequence) and f"{chip}sim" in names for names in platforms)
 
 
-def judge(file: Path, chip: str, case, outcome) -> None:
+def judge(file: Path, chip: str, case: "Case", outcome: "Outcome") -> None:
     """Print what became of a case."""
     if outcome.run is None:
         several = "several chips" in case.refusal
@@ -101,7 +109,8 @@ def judge(file: Path, chip: str, case, outcome) -> None:
         return
     kinds = Counter(f.kind for f in outcome.run.findings)
     first = outcome.run.findings[0] if outcome.run.findings else None
-    why = f"{dict(kinds)}: {Path(first.where.file).name}:{first.where.line} {first.message}" if first else outcome.wrong
+    where = f"{Path(first.where.file).name}:{first.where.line} " if first and first.where else ""
+    why = f"{dict(kinds)}: {where}{first.message}" if first else outcome.wrong
     word = "right and safe" if outcome.is_good else "finding" if first else "wrong"
     if set(kinds) == {"over-budget"}:
         word = "not finished"

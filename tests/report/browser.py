@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
-OPTIONS += ("--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe", "--hide-scrollbars")
+OPTIONS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe", "--hide-scrollbars"),
+)
 # seconds for an answer on a slow and busy machine
 PATIENCE = 300
 # the number of the answer that nobody will give

@@ -5,7 +5,6 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from benchmarks.ptx_random import arrays_for
 from tests import sampled
 
 from kernbench import ptx
@@ -29,7 +28,7 @@ def kernel_of(program):
 
 def recording_of(program, schedule="canonical"):
     device = ptx.EmulatedDevice("sm_90a")
-    args = [device.array(array) for array in arrays_for(program)]
+    args = [device.array(array) for array in program.arrays()]
     shape = (program.grid, program.block, args)
     run = device.launch(kernel_of(program), *shape, schedule=schedule, record=True, cluster=program.cluster)
     assert run.findings == []
@@ -71,7 +70,7 @@ def test_recordings_do_not_depend_on_what_runs_together(seed, monkeypatch):
 def reference(program):
     """How often lanes ran each line, by block and warp; and the accesses of each thread by line, in their order."""
     kernel = kernel_of(program)
-    machine = Machine(kernel, program.grid, program.block, arrays_for(program), None, program.cluster)
+    machine = Machine(kernel, program.grid, program.block, program.arrays(), None, program.cluster)
     ran, accesses = Counter(), defaultdict(list)
 
     def counted(step, line):

@@ -14,7 +14,7 @@ from kernbench.common.native_loops import NativeLoop
 from kernbench.ptx.devices import device as device_module
 from kernbench.ptx.emulator.analysis import building
 from kernbench.ptx.emulator.kept import functions, programs
-from kernbench.ptx.reference.programs import AREAS, BULK, COUNTERS, TABLE, changed_program, safe_program
+from kernbench.ptx.reference.programs import changed_program, safe_program
 from kernbench.ptx.text import parser
 from kernbench.ptx.text.keeping import Kept
 
@@ -130,7 +130,7 @@ def launch_of(kernel, sizes, grid, block, cluster=None):
 def test_random_programs_do_the_same_from_disk(monkeypatch, seed):
     made = (None if seed % 2 else changed_program(seed)) or safe_program(seed)
     kernel = next(iter(ptx.parse(made.text).kernels.values()))
-    sizes = (made.grid * made.block, TABLE, COUNTERS, 2 * made.grid, AREAS * made.grid * BULK // 4)
+    sizes = [array.size for array in made.arrays()]
     launch = launch_of(kernel, sizes, made.grid, made.block, made.cluster)
     clustered = made.cluster is not None
     built = building.build(kernel, clustered)[0]

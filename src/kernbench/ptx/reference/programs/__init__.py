@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from kernbench.ptx.reference.programs import asynchronous, clusters, segments
 from kernbench.ptx.reference.programs.changes import CHANGES
-from kernbench.ptx.reference.programs.writer import AREAS, BULK, COUNTERS, HEAD, TABLE, WARP, Program, Writer
+from kernbench.ptx.reference.programs.writer import HEAD, WARP, Program, Writer
 
-__all__ = ["AREAS", "BULK", "COUNTERS", "MORE", "SEGMENTS", "TABLE", "Program", "changed_program", "safe_program"]
+__all__ = ["MORE", "SEGMENTS", "Program", "changed_program", "safe_program"]
 
 SEGMENTS: dict[str, tuple[Callable[[Writer], None], int]] = {
     "exchange": (segments.exchange, 3),

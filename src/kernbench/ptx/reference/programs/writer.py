@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 WARP = 32
 TABLE = 512
 COUNTERS = 16
@@ -77,6 +79,14 @@ class Program:
     def text(self) -> str:
         """The text of the module."""
         return self.head + "\n".join(f"  {line.text}" for line in self.lines) + self.tail.format()
+
+    def arrays(self) -> list[np.ndarray]:
+        """Its arguments: what its threads store, a table, counters, cells with flags, memory for bulk copies."""
+        table = np.random.default_rng(self.seed).integers(0, 1 << 32, TABLE, np.uint64).astype(np.uint32)
+        sizes = (self.grid * self.block, TABLE, COUNTERS, 2 * self.grid, AREAS * self.grid * BULK // 4)
+        arrays = [np.zeros(size, np.uint32) for size in sizes]
+        arrays[1] = table
+        return arrays
 
 
 @dataclass
