@@ -118,15 +118,26 @@ def test_a_pytest_for_which_warnings_are_errors_runs(tmp_path):
     words = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:xdist"]
     # a plugin that warns where pytest-xdist's is active
     words += ["-p", "no:benchmark"]
-    done = CliRunner().invoke(app, ["exec", "--", *words, str(tmp_path / "test_it.py")])
+    done = CliRunner().invoke(app, ["exec", "--allow-no-launches", "--", *words, str(tmp_path / "test_it.py")])
     assert done.exit_code == 0
 
 
-def test_a_program_that_launches_nothing(tmp_path):
-    (tmp_path / "nothing.py").write_text("print('nothing')\n")
-    done = CliRunner().invoke(app, ["exec", str(tmp_path / "nothing.py")])
-    assert done.exit_code == 0
+@pytest.mark.parametrize(
+    ("options", "program", "code"),
+    [
+        ([], ["true"], 3),
+        (["--allow-no-launches"], ["true"], 0),
+        # the program's own exit code comes first, and a misspelt name counts as a finding
+        ([], ["false"], 1),
+        ([], ["sh", "-c", "exit 7"], 7),
+        (["--only", "softmax"], ["true"], 1),
+    ],
+)
+def test_a_program_that_launches_nothing_has_an_exit_code_of_its_own(options, program, code):
+    done = CliRunner().invoke(app, ["exec", *options, "--", *program])
+    assert done.exit_code == code
     assert "launched no kernel that was seen" in done.stderr
+    assert ("exit code 3, or 0 with --allow-no-launches" in done.stderr) == (code == 3)
 
 
 def test_options_reach_the_program(tmp_path, monkeypatch):
@@ -218,6 +229,10 @@ def test_what_the_program_compared_is_counted(tmp_path):
     records = [{"event": "compared", "process": 1, "right": right, "site": location} for right in (True, False)]
     summary = read_session(tmp_path, records)
     assert (summary.compared, [str(one) for one in summary.wrong], summary.kernels) == (2, ["t.py:3"], [])
+    assert list(command._notes(summary, 1))[-1].endswith("2 times (torch.testing.assert_close): wrong at t.py:3")
+    # a program that failed is not called right
+    (note,) = command._notes(read_session(tmp_path, records[:1]), 1)
+    assert note.endswith("right each time; the program failed all the same, with exit code 1")
 
 
 def test_times_that_the_program_measured_are_said_to_be_none_of_a_gpu(tmp_path):
@@ -302,10 +317,9 @@ def test_what_was_not_looked_at_is_not_called_safe(options, headline, verdict, t
     done, document = run_under(tmp_path, "launch(64)\n", *options)
     assert headline in done.stderr
     assert verdict_of(done) == verdict
-    # a name that no kernel has is a mistake, and not a clean program
-    if options[0] == "--only":
-        assert done.exit_code == 1
-        assert document["exit_code"] == 0
+    # a name that no kernel has is a mistake, and not a clean program; where nothing ran, nothing is known
+    assert done.exit_code == {"not run": 3}.get(verdict, 1 if options[0] == "--only" else 0)
+    assert document["exit_code"] == 0
     safe = True if verdict == "none" else None
     assert [document["safe"], *(kernel["safe"] for kernel in document["kernels"])] == [safe, safe]
 

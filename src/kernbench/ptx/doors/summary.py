@@ -186,6 +186,12 @@ class SessionSummary:
         return [kernel.title for kernel in self.kernels if not kernel.calls]
 
     @property
+    def ran(self) -> bool:
+        """Whether a kernel was launched that was not left out."""
+        launches = [one for kernel in self.kernels for one in (*kernel.launches, *kernel.unfinished)]
+        return any(one.get("treatment") != LEFT_OUT for one in launches)
+
+    @property
     def findings(self) -> int:
         """Number of findings."""
         return sum(len(kernel.findings) for kernel in self.kernels)

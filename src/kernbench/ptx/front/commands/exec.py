@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -42,6 +43,8 @@ from kernbench.safety.jobs import allow
 
 # exit code of a program stopped by --end-after (as in timeout(1)), and the seconds it has to end after SIGTERM
 TIMED_OUT, _GRACE = 124, 10.0
+# exit code where the program ended well, but no kernel was run
+NOTHING_RAN = 3
 
 PROGRAM = Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="The program and its arguments.")]
 ARCH = Annotated[str, typer.Option("--arch", metavar="SM", help="Architecture of the GPU, such as sm_90a or sm_100a.")]
@@ -117,6 +120,13 @@ SMS = Annotated[
 JUNIT = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write a verdict for each kernel as JUnit XML.")
 ]
+ALLOW_NOTHING = Annotated[
+    bool,
+    typer.Option(
+        "--allow-no-launches",
+        help=f"A program of which no kernel was run ends with 0; without this with {NOTHING_RAN}.",
+    ),
+]
 RECORDS = Annotated[
     Path | None, typer.Option("--records", metavar="FOLDER", help="Keep the records of all launches in this folder.")
 ]
@@ -148,13 +158,15 @@ def exec_program(
     junit: JUNIT = None,
     trace: TRACE = None,
     records: RECORDS = None,
+    allow_no_launches: ALLOW_NOTHING = False,
     jobs: JOBS = 0,
 ) -> None:
     """Run a program as if this machine had the GPU, and check every launch of its kernels.
 
     Triton kernels run as they are, and torch's CPU build takes tensors on "cuda". What the program prints is its own;
     the verdict comes on standard error when it has ended: a table of kernels, and findings at the program's source
-    lines. Exit code: the program's own, or 1 where it is 0 and there are findings, or --only names no kernel.
+    lines. Exit code: the program's own, or where that is 0, 1 if there are findings or --only names no kernel, and 3 if
+    no kernel was run.
     """
     check_targets({"--json": json, "--html": html, "--junit": junit, "--trace": trace})
     allow(jobs)
@@ -168,15 +180,23 @@ def exec_program(
         ended = run_program(python_for(program), options, folder, end_after)
         summary = read_session(folder)
         traced = None if trace is None else _traced(folder)
-    _show(summary, options, ended)
+    code = ended.code or _judged(summary, options, allow_no_launches)
+    _show(summary, options, ended, code)
     if trace is not None:
         _write_trace(trace, traced)
     _write_pages(html, junit, program, summary, arch)
     write_document(json, "exec", lambda: _data(summary, options, ended.code))
+    raise typer.Exit(code)
+
+
+def _judged(summary: SessionSummary, options: Options, allow_no_launches: bool) -> int:
+    """The exit code for a program that ended well."""
     agrees = not any(kernel.differing for kernel in summary.kernels)
     # --only with a misspelt name would check nothing and always pass
     chosen = not options.chooses_none(summary.titles)
-    raise typer.Exit(ended.code or (RIGHT_AND_SAFE if summary.ok and agrees and chosen else FOUND))
+    if not (summary.ok and agrees and chosen):
+        return FOUND
+    return RIGHT_AND_SAFE if summary.ran or allow_no_launches else NOTHING_RAN
 
 
 def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
@@ -298,9 +318,18 @@ class _Case:
         self.run = kernel.run(arch) if kernel.findings or kernel.ok else None
 
 
-def _show(summary: SessionSummary, options: Options, ended: Ended) -> None:
+def _show(summary: SessionSummary, options: Options, ended: Ended, code: int) -> None:
     """Print the verdict on standard error."""
     console = errors()
+    _show_kernels(console, summary, options, ended)
+    if code == NOTHING_RAN and not ended.code:
+        console.print(
+            f"no kernel was run, so nothing is known: exit code {NOTHING_RAN}, or 0 with --allow-no-launches",
+            soft_wrap=True,
+        )
+
+
+def _show_kernels(console: Console, summary: SessionSummary, options: Options, ended: Ended) -> None:
     if not summary.kernels:
         console.print(
             "kernbench exec: the program launched no kernel that was seen; those of programs that use CUDA's driver or "
@@ -318,7 +347,7 @@ def _show(summary: SessionSummary, options: Options, ended: Ended) -> None:
     console.print(_table(summary, options))
     if options.compare:
         show_agreement(console, summary, options.compare)
-    for line in (*_left_out(summary, options), *_notes(summary)):
+    for line in (*_left_out(summary, options), *_notes(summary, ended.code)):
         console.print(line, soft_wrap=True)
     if ended.by:
         console.print(f"{ended.by}; what was found until then is above")
@@ -349,8 +378,8 @@ def _blocks(count: int) -> str:
     return "1 block (number 0)" if count == 1 else f"{count:,} blocks (0 to {count - 1:,})"
 
 
-def _notes(summary: SessionSummary) -> Iterator[str]:
-    """Notes printed below the table."""
+def _notes(summary: SessionSummary, code: int = 0) -> Iterator[str]:
+    """Notes printed below the table; `code` is the program's exit code."""
     for kernel in summary.kernels:
         yield from (f"{kernel.title}, {error}" for error in (*kernel.errors, kernel.accepted) if error)
         for tuned in dict.fromkeys(kernel.tuned):
@@ -365,8 +394,10 @@ def _notes(summary: SessionSummary) -> Iterator[str]:
         yield f"all launches {row_text(summary.in_a_row_ps)}"
     if summary.compared:
         wrong = ", ".join(str(location) for location in dict.fromkeys(summary.wrong))
+        found = f"wrong at {wrong}" if wrong else "right each time"
+        failed = f"; the program failed all the same, with exit code {code}" if code and not wrong else ""
         often = _often(summary.compared)
-        yield f"the program compared results {often}: {f'wrong at {wrong}' if wrong else 'right each time'}"
+        yield f"the program compared results {often} (torch.testing.assert_close): {found}{failed}"
     if summary.timed_by_prediction:
         often = _often(summary.timed_by_prediction)
         yield f"the program measured time {often} and got what is predicted for its launches alone"
