@@ -198,3 +198,31 @@ def test_a_checkpoint_is_not_placed_by_the_lines_of_an_assembly_statement(lab):
     with_checkpoints(kernel, [PtxCheckpoint("here", ("%r4",), line="kernel.cu:7")])
     with pytest.raises(MisuseError, match=r"kernel\.cu:8"):
         with_checkpoints(kernel, [PtxCheckpoint("here", ("%r4",), line="kernel.cu:8")])
+
+
+TWO_CHAINS = """
+  .loc 1 7 1
+  .loc 2 20 5, function_name $a, inlined_at 1 7 1
+  .loc 3 40 5, function_name $b, inlined_at 2 20 5
+  st.shared.u32 [{earlier}], %r0;
+  .loc 1 9 1
+  .loc 2 30 5, function_name $a, inlined_at 1 9 1
+  .loc 3 50 5, function_name $b, inlined_at 2 30 5
+  ld.shared.u32 %r1, [{later}];
+"""
+
+
+def test_the_other_access_has_its_inlined_lines_too(lab):
+    """Both accesses of a race are in functions of a library, inlined in each other."""
+    body = "  mov.u32 %r5, %tid.x;\n  shl.b32 %r6, %r5, 2;\n  xor.b32 %r7, %r6, 128;\n  mov.u32 %r8, buffer;\n"
+    body += "  add.u32 %r6, %r6, %r8;\n  add.u32 %r7, %r7, %r8;\n" + TWO_CHAINS.format(earlier="%r6", later="%r7")
+    (found,) = lab.findings(body, block=64, outside=FILES + ".shared .align 4 .b8 buffer[256];")
+    assert (found.kind, found.where.file, found.where.line) == ("race", "kernel.cu", 9)
+    lines = [(other.role, other.where.file, other.where.line) for other in found.others if "PTX" not in other.role]
+    assert lines == [
+        ("the other access, by thread (32, 0, 0) of block (0, 0, 0)", "kernel.cu", 7),
+        ("the other access, in the inlined function", "deeper.h", 40),
+        ("the other access, inlined from", "library.h", 20),
+        ("in the inlined function", "deeper.h", 50),
+        ("inlined from", "library.h", 30),
+    ]

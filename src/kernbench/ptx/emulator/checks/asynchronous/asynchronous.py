@@ -31,7 +31,6 @@ from kernbench.ptx.emulator.memory.shadow import Ranges, Shadow, Trouble
 from kernbench.ptx.emulator.observer.asynchronous import Address, AsynchronousObserver
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.emulator.units.batch import Batch
-from kernbench.result.finding import Other
 
 _ALL_BYTES = "give expect_tx the sum of the bytes of all copies of a phase"
 
@@ -495,7 +494,7 @@ class AsynchronousChecks(AsynchronousObserver):
         else:
             message = f"{who}; {them} wrote it {line}, with no proxy fence on the way from there to here"
             hint = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"
-        others = (Other(f"the other access, by {them}", self._reporter.location(other)),)
+        others = self._reporter.other(f"the other access, by {them}", other)
         about, array = self._reporter.location(other), self._array(space, trouble.offset)
         self._reporter.add(
             trouble.kind, site, message, hint, trouble.count, others, about=about, array=array, cause=other,

@@ -30,7 +30,6 @@ from kernbench.ptx.emulator.memory.cells import (
 )
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
-from kernbench.result.finding import Other
 
 _CLUSTER_HINT = (
     "keep every block of the cluster alive until its peers are done with its shared memory: end with "
@@ -128,7 +127,7 @@ class BlockEnds:
             return
         where = self._checks.shared_name(offset)
         message = f"{block} ends, and nothing says that {who} is done with its shared memory {where}"
-        others = (Other(f"the access, by {who}", self._reporter.location(site)),)
+        others = self._reporter.other(f"the access, by {who}", site)
         kind, hint = ("in-flight", _OWN_HINT) if own else ("use-after-free", _CLUSTER_HINT)
         formal = _COPY_FORMAL if own and self._alone(number) else self._done_all_the_same(cta, cell)
         self._reporter.add(kind, site, message, hint, 1, others, about="end", formal=formal)

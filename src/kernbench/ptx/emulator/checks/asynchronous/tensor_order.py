@@ -39,7 +39,6 @@ from kernbench.ptx.emulator.checks.happens_before.near_rows import each_alone
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
-from kernbench.result.finding import Other
 
 _FAMILIES = 3
 _EVERYTHING = 1 << 40
@@ -304,7 +303,7 @@ class TensorOrder:
             f"{thread_name(self._batch, warp * WARP)} {verb} column {found.column} of tensor memory; {them} began "
             f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
         )
-        others = (Other(f"the other access, by {them}", self._reporter.location(other)),)
+        others = self._reporter.other(f"the other access, by {them}", other)
         hint, about = _HINTS[found.what], self._reporter.location(other)
         formal = _LATE_FORMAL if found.late else _WAITED_FORMAL if self._was_waited_for(found, warp) else ""
         self._reporter.add(

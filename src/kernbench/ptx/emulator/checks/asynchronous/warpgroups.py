@@ -17,7 +17,6 @@ from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, are_equal, range
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
-from kernbench.result.finding import Other
 
 
 class _Operations(NamedTuple):
@@ -155,7 +154,7 @@ class WarpgroupChecks(WarpgroupObserver):
         who = thread_name(self._batch, int(warps[0]) * WARP)
         part = "reads as A" if as_operand else "writes as part of D"
         message = f"{who} {verb} {name}, which line {owner.line} {part} and nobody has waited for"
-        others = (Other("the operation in flight", self._reporter.location(owner)),)
+        others = self._reporter.other("the operation in flight", owner)
         hint = "run wgmma.commit_group and wgmma.wait_group before its registers are touched"
         about = self._reporter.location(owner)
         self._reporter.add("in-flight", site, message, hint, len(warps), others, about=about, register=name)

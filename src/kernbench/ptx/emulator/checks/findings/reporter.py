@@ -1,7 +1,7 @@
 """Turns observations into findings: source locations, names of threads and arrays, and folding."""
 
 import linecache
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from kernbench.common.dtypes import Array
@@ -103,12 +103,7 @@ class Reporter:
         If the function is a library's and was called, not inlined, the caller's line is shown.
         """
         shown = self.location(site)
-        lines = [
-            Other("inlined from", SourceLocation(*frame, title(site.function))) for frame in site.frames if frame[0]
-        ]
-        if len(lines) > 1:
-            lines[0] = Other("in the inlined function", lines[0].where)
-        lines = lines or [Other("in the called function", shown)]
+        lines = self._inlined(site) or [Other("in the called function", shown)]
         for caller in self._callers(site):
             location = self.location(caller)
             lines.append(Other("called from", location))
@@ -116,6 +111,21 @@ class Reporter:
                 shown = location
                 lines[0] = Other("in the called function", lines[0].where)
         return shown, tuple(line for line in lines if line.where != shown)[:_FRAMES_NAMED]
+
+    def _inlined(self, site: Site) -> list[Other]:
+        """The source lines of a site's inlined functions, the innermost first."""
+        lines = [
+            Other("inlined from", SourceLocation(*frame, title(site.function))) for frame in site.frames if frame[0]
+        ]
+        if len(lines) > 1:
+            lines[0] = Other("in the inlined function", lines[0].where)
+        return lines
+
+    def other(self, role: str, site: Site) -> tuple[Other, ...]:
+        """Another instruction of a finding: its source line, and the lines of inlined functions that led there."""
+        shown, short = self.location(site), role.partition(", ")[0]
+        lines = [line for line in self._inlined(site) if line.where != shown][:_FRAMES_NAMED]
+        return Other(role, shown), *(replace(line, role=f"{short}, {line.role}") for line in lines)
 
     def _callers(self, site: Site) -> list[Site]:
         """The call sites of the running fragment, the innermost first, if it is in the function of `site`."""

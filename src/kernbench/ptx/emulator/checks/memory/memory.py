@@ -173,12 +173,12 @@ class MemoryReporter:
         if allocation.address not in self._carried:
             return "", ()
         origin, site = self._carried[allocation.address]
-        location = self._reporter.location
+        other = self._reporter.other
         if origin.kind == "register":
             text = f"; PTX line {site.line} stores {origin.what}, a part of which was never set"
-            return text, (Other("a part was never set of what is stored", location(site)),)
+            return text, other("a part was never set of what is stored", site)
         text = f"; PTX line {site.line} copies what PTX line {origin.site.line} reads and nobody wrote"
-        return text, (Other("what nobody wrote is read", location(origin.site)), Other("and copied", location(site)))
+        return text, (*other("what nobody wrote is read", origin.site), *other("and copied", site))
 
     def bad_copy(
         self, checks: MemoryChecks, space: Space, site: Site, what: str, kind: str, address: int, lane: int, count: int
@@ -372,7 +372,7 @@ class MemoryReporter:
             f"{who} {verb} {where} at {address:#x}; {them} accesses it in PTX line {other.line} (`{other.text}`), "
             f"{why or 'and '}nothing orders the two"
         )
-        others = (Other(f"the other access, by {them}", self._reporter.location(other)),)
+        others = self._reporter.other(f"the other access, by {them}", other)
         kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
         if kind in COPIES and what == "load":
             message = (

@@ -36,7 +36,6 @@ from kernbench.ptx.emulator.memory.cells import (
 from kernbench.ptx.emulator.memory.pages.allocation import sparse_zeros
 from kernbench.ptx.emulator.program.hub import LaunchHub
 from kernbench.ptx.emulator.program.program import Site
-from kernbench.result.finding import Other
 
 _WORD = 4
 _WRITES = EARLIER_STRONG + 1
@@ -218,11 +217,10 @@ class NoncoherentLoads:
         self._add(self._numbers.site(number), message, count, where, load, "the load")
 
     def _add(self, site: Site, message: str, count: int, where: str, other: Site, role: str) -> None:
-        location = self._reporter.location(other)
+        location, others = self._reporter.location(other), self._reporter.other(role, other)
         self._reporter.add(
-            "race", site, message, _HINT, count, (Other(role, location),), about=location, array=where, cause=other,
-            reach=_REACH,
-        )  # fmt: skip
+            "race", site, message, _HINT, count, others, about=location, array=where, cause=other, reach=_REACH
+        )
 
     def _named(self, offset: int) -> tuple[str, int]:
         """The array of a marked byte, and its address."""

@@ -15,7 +15,6 @@ from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
 from kernbench.ptx.emulator.observer.values import CopiesObserver
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
-from kernbench.result.finding import Other
 
 _HINT = (
     "let the threads that began the copies wait (cp.async.wait_group or wait_all), then a barrier, before the access; "
@@ -116,7 +115,7 @@ class PendingCopies(CopiesObserver):
             f"{self._shared_name(address)}, which a copy begun in PTX line {copy.line} (`{copy.text}`) still fills: "
             f"the thread that began it has not waited for it"
         )
-        others = (Other("the copy", self._reporter.location(copy)),)
+        others = self._reporter.other("the copy", copy)
         self._reporter.unwaited |= {site.number, copy.number}
         about = ("copy", self._reporter.location(copy))
         self._reporter.add("in-flight", site, message, _HINT, count, others, about=about, cause=copy)

@@ -19,7 +19,6 @@ from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Batch
-from kernbench.result.finding import Other
 
 DIVISION_HINT = "test the divisor first; the result is not defined"
 _USES = {
@@ -198,12 +197,10 @@ class UndefinedValues(UndefinedObserver):
         """Add a finding at the origin of an undefined value; none if that is a copy reported as not awaited."""
         if origin.site.number in self._reporter.unwaited:
             return
-        who, where = some_threads(self._batch, lanes), self._reporter.location
-        others = (
-            *dict.fromkeys(Other("stored on the way", where(one)) for one in origin.way),
-            *(Other("passed to other lanes", where(one)) for one in origin.shuffles),
-            Other(f"where it {use}", where(site)),
-        )
+        who = some_threads(self._batch, lanes)
+        way = [*(("stored on the way", one) for one in origin.way)]
+        way += [*(("passed to other lanes", one) for one in origin.shuffles), (f"where it {use}", site)]
+        others = tuple(dict.fromkeys(line for role, one in way for line in self._reporter.other(role, one)))
         # after a shuffle or reduction, other lanes use the value
         read, in_whom = (f"by {who}", "") if not origin.shuffles else ("and passed to other lanes", f" in {who}")
         kind, hint = "uninitialised-read", _GLOBAL_HINT if origin.kind == "global" else _MEMORY_HINT

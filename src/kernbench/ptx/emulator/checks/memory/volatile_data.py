@@ -16,7 +16,6 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.port import Accessed, Space
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
-from kernbench.result.finding import Other
 
 
 class _Last:
@@ -98,7 +97,7 @@ class VolatileData:
             f"accesses it in PTX line {earlier.line} (`{earlier.text}`), both volatile, and nothing orders the two: "
             "warps run in any order, and what is read goes into what is stored"
         )
-        seen = (Other(f"the other access, by {them}", self._reporter.location(earlier)),)
+        seen = self._reporter.other(f"the other access, by {them}", earlier)
         hint = f"separate them by {SHARED_BARRIER}"
         array = where.partition("+")[0]
         self._reporter.add("race", site, message, hint, count, seen, about="volatile", array=array, cause=earlier)

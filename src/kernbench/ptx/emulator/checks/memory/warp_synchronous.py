@@ -28,7 +28,6 @@ from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.isa.forms.effects import Effects
-from kernbench.result.finding import Other
 
 WORD = 4
 _LANES = 0xFFFF_FFFF
@@ -215,7 +214,7 @@ class WarpSynchronous:
         )
         if not together:
             message += ": the lanes had parted, and a GPU may run either first"
-        seen = (Other(f"the other access, by {them}", self._reporter.location(earlier)),)
+        seen = self._reporter.other(f"the other access, by {them}", earlier)
         about, array = "volatile", where.partition("+")[0]
         formal = TOGETHER if together else ""
         self._reporter.add(
