@@ -3,8 +3,8 @@
 A barrier without a count is for all live threads of the block; one with a count is for that many, and a warp whose live
 lanes have all arrived counts as 32. bar.arrive releases but does not acquire. A thread that arrives at a barrier must
 know that the previous round there is complete, or it may be counted in that round: it waited there, or acquired from a
-thread that did, or knows of every arrival of the round. The same holds for a thread that has already arrived in the
-current round. All arrivals of a round must have the same count and the same operation.
+thread that did, or knows of every arrival of the round. A thread may arrive more than once in one round. All arrivals
+of a round must have the same count and the same operation.
 """
 
 from collections import Counter
@@ -87,7 +87,6 @@ class CtaBarriers:
             self._machine.misuse.append(f"barrier {number}: different operations in one round")
         here.count, here.operation = here.count if count is None else count, operation
         self._in_turn(key, threads)
-        self._once(here, threads)
         for thread, vote in zip(threads, votes, strict=True):
             here.arrivals.append(Arrival(thread, thread.knowledge, thread.clock, waits, vote, target))
             thread.clock += 1
@@ -106,12 +105,6 @@ class CtaBarriers:
             if not informed and not all(one.known_to(thread) for one in last.arrivals):
                 self._machine.shadow.races.append((0, 0, "barrier", key[1]))
                 return
-
-    def _once(self, here: Round, threads: "list[Thread]") -> None:
-        """It is a race if a thread has already arrived in this round: nothing said that the round was complete."""
-        come = {one.thread.number for one in here.arrivals}
-        if any(thread.number in come for thread in threads):
-            self._machine.shadow.races.append((0, 0, "barrier", threads[0].cta))
 
     def look_again(self, cta: int) -> None:
         """Check the rounds of a block after one of its threads has exited."""

@@ -155,7 +155,7 @@ class Barriers:
         count, whole = complete(barrier.lanes, barrier.units, barrier.expected, batch.alive_by_cta, done)
         if not count:
             return
-        self._checks.completes(barrier.number, done, barrier.present)
+        self._checks.completes(barrier.number, done, barrier.present, barrier.came)
         self._recorder.completes(barrier.number, done)
         waiting, barrier.waiting = barrier.waiting, []
         if whole and batch.alive_count < batch.launch.threads * batch.ctas:

@@ -73,5 +73,5 @@ class BarrierObserver:
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
         """Lanes arrive at a barrier."""
 
-    def completes(self, number: int, done: Bools, waiting: Bools) -> None:
-        """A barrier is complete for some CTAs; `waiting` are the warps that wait there."""
+    def completes(self, number: int, done: Bools, waiting: Bools, came: Int64s) -> None:
+        """A barrier is complete for some CTAs; `waiting` are the warps that wait there, `came` counts arrived lanes."""

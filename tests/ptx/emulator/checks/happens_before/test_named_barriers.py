@@ -111,6 +111,80 @@ def test_a_warp_that_arrives_twice_may_be_counted_twice_in_one_round(schedule):
     assert any("counted" in message for message in told(run))
 
 
+# both warps arrive, and the second one waits as well: three arrivals, that of its wait the last
+FOR_ITSELF = """
+  st.shared.b32 [%r4], %r2;
+  bar.sync 0;
+FILL:
+  @!%p0 ld.shared.b32 %r7, [%r4];
+  bar.arrive 1, 96;
+  {between}
+  @%p0 bar.sync 1, 96;
+  @%p0 st.shared.b32 [%r4], %r6;
+  {before}
+  add.u32 %r6, %r6, 1;
+  setp.lt.u32 %p3, %r6, 3;
+  @%p3 bra FILL;
+"""
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+def test_a_warp_that_arrives_and_then_waits_in_the_same_round(schedule):
+    """As the last warp of FlashAttention's epilogue, which stores what all warps have written."""
+    for between in ("", "bar.arrive 3, 96;\n  @%p0 bar.sync 3, 96;"):
+        run, _ = launch(FOR_ITSELF.format(between=between, before="bar.sync 2;"), schedule=schedule)
+        assert run.findings == [], run.findings
+    # without the meeting at the end the first warp may come to the next round before this one is over
+    run, _ = launch(FOR_ITSELF.format(between="", before=""), schedule=schedule)
+    assert any("barrier 1" in message and "counted" in message for message in told(run))
+
+
+# two groups take turns; the first one opens its own barrier for the first time
+TURNS = """
+  @%p0 bra SECOND;
+  {own}
+FIRST:
+  bar.sync 1, 64;
+  ld.shared.b32 %r7, [%r4];
+  st.shared.b32 [%r4], %r6;
+  bar.arrive 2, 64;
+  add.u32 %r6, %r6, 1;
+  setp.lt.u32 %p3, %r6, 3;
+  @%p3 bra FIRST;
+  bra END;
+SECOND:
+  bar.sync 2, 64;
+  ld.shared.b32 %r7, [%r4];
+  st.shared.b32 [%r4], %r6;
+  add.u32 %r6, %r6, 1;
+  setp.lt.u32 %p3, %r6, 3;
+  @%p3 bar.arrive 1, 64;
+  @%p3 bra SECOND;
+"""
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+def test_a_warp_that_counts_for_itself_in_the_first_round(schedule):
+    body = TURNS.format(own="st.shared.b32 [%r4], %r6;\n  bar.arrive 1, 64;")
+    run, _ = launch(body, schedule=schedule)
+    assert run.findings == [], run.findings
+    run, _ = launch(body.replace("  bar.sync 2, 64;\n", "").replace("  bar.arrive 2, 64;\n", ""), schedule=schedule)
+    assert any("counted" in message for message in told(run))
+
+
+def test_a_round_to_which_a_warp_came_twice_says_so():
+    """The producer completes the round by itself; the consumer may have been counted in it."""
+    body = PING_PONG.replace("  bar.sync 2, 64;\n", "").replace("  bar.arrive 2, 64;\n", "")
+    (finding,) = (one for one in launch(body)[0].findings if one.kind == "race")
+    assert "the last round there, of warps 0 (more than once), is over" in finding.message
+    (other,) = finding.others
+    assert other.role == "the arrival that completed that round"
+    assert HEAD.count("\n") + body[: body.index("bar.arrive 1")].count("\n") + 1 == other.where.line
+    again = FOR_ITSELF.format(between="", before="")
+    (message,) = (one for one in told(launch(again)[0]) if "comes to barrier 1 again" in one)
+    assert "it may be counted twice in that round" in message
+
+
 TEAMS = """
   @%p1 bra OTHERS;
   bar.sync 1, 64;

@@ -128,45 +128,36 @@ def _unknown_arrivals(row: Int32s, arrivals: Int64s, cta: Int, inside: Int) -> I
 
 
 @kernel
-def count_unsure(
-    warps: Int64s, mask: Bools, last: Int64s, clocks: Int32s, lane: int, arrivals: Int64s, come: UInt32s
-) -> int:
-    """Count the warps arriving at a barrier that may be counted in another round of it; record the others in `come`.
+def count_unsure(warps: Int64s, mask: Bools, last: Int64s, clocks: Int32s, lane: int, arrivals: Int64s) -> int:
+    """Count the warps arriving at a barrier that may be counted in another round of it.
 
     `last` has for each warp that waited in the last round its clock at the end of that round, -1 for the others.
     `arrivals` has the same for warps that only arrived. Either is empty if there was no such round. `lane` is the first
-    column of the clocks of single lanes in a vector clock, or -1. `come` stays as it is if any warp is unsure.
+    column of the clocks of single lanes in a vector clock, or -1.
     """
     ctas, unsure = clocks.shape[0], 0
+    if last.size == 0:
+        return 0
     for i in range(warps.size):
-        here, cta, inside = active_in(mask, i), warps[i] % ctas, warps[i] // ctas
-        if here == 0:
-            continue
-        if come.size and np.int64(come[cta, inside]) & here:
-            unsure += 1
-        if last.size == 0:
+        cta, inside = warps[i] % ctas, warps[i] // ctas
+        if active_in(mask, i) == 0:
             continue
         ends, row = last[cta], clocks[cta, inside]
         if _knows_a_waiter(ends, row, inside, lane):
             continue
         if _waiters(ends) or _unknown_arrivals(row, arrivals, cta, inside):
             unsure += 1
-    if unsure == 0 and come.size:
-        for i in range(warps.size):
-            here = active_in(mask, i) | np.int64(come[warps[i] % ctas, warps[i] // ctas])
-            come[warps[i] % ctas, warps[i] // ctas] = np.uint32(here)
     return unsure
 
 
 @kernel
-def close_round(done: Bools, waiting: Bools, clocks: Int32s, come: UInt32s, last: Int64s) -> None:
-    """Open the next round: clear `come`, and keep in `last` the clocks at which the warps that waited went on."""
+def close_round(done: Bools, waiting: Bools, clocks: Int32s, came: Int64s, last: Int64s, before: Int64s) -> None:
+    """Keep of a complete round, in `last`, the clocks at which the warps that waited go on, and `came` in `before`."""
     for cta in range(done.size):
         if not done[cta]:
             continue
         for inside in range(waiting.shape[1]):
-            if come.size:
-                come[cta, inside] = 0
+            before[cta, inside] = came[cta, inside]
             last[cta, inside] = clocks[cta, inside, inside] - 1 if waiting[cta, inside] else -1
 
 

@@ -3,8 +3,8 @@
 Hardware counts threads, whoever they are. So a warp that arrives while an earlier round of the same barrier may still
 be open can be counted in that round instead. It must know that the round is over: because it waited there itself, or
 because a warp that waited has published it since; of a round of arrivals alone, it must know of each arrival. The same
-holds for a barrier without a count, which counts the whole block. A warp that arrives twice at one round knows nothing
-of the kind.
+holds for a barrier without a count, which counts the whole block. A warp may arrive more than once at the open round:
+if whoever comes later knows that the round is over, it is the same arrivals that complete it in every order.
 """
 
 from typing import Protocol
@@ -17,15 +17,15 @@ from kernbench.ptx.emulator.checks.findings.reporter import Reporter, by_axis, t
 from kernbench.ptx.emulator.checks.happens_before.clock_kernels import close_round, count_unsure
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
-from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, lane_bits
+from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.emulator.lanes.warp_bits import given
 from kernbench.ptx.emulator.observer.meetings import BarrierObserver, MeetingPoint
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
+from kernbench.result.finding import Other
 
-# "there was no such round", and "no record of lanes that have arrived"
+# there was no such round
 _NEVER = np.zeros((0, 0), np.int64)
-_NOBODY = np.zeros((0, 0), np.uint32)
 
 
 class BarrierChecks(Protocol):
@@ -57,13 +57,16 @@ class NamedBarriers(BarrierObserver):
         self._arrivals: dict[int, Array] = {}
         # the operation of each open reduction, "" for sync and arrive: [CTAs]
         self._operations: dict[int, list[str]] = {}
-        # lanes of each warp that have arrived at the open round, as bits: [CTAs, warps]
-        self._come: dict[int, Array] = {}
+        # how many arrivals of lanes of each warp the last round had: [CTAs, warps]
+        self._came: dict[int, Array] = {}
+        # where warps came last, and with whose arrival the last round was complete: [CTAs]
+        self._here: dict[int, Site] = {}
+        self._closing: dict[int, Array] = {}
 
     def comes_whole(self, number: int, lanes: Lanes, site: Site) -> None:
         """All living lanes of the batch arrive at once at a barrier without earlier arrivals."""
         if number in self._last:
-            if self._unsure(number, lanes, _NOBODY):
+            if self._unsure(number, lanes):
                 warps, _ = lanes.present()
                 self._in_turn(number, warps % self._batch.ctas, warps // self._batch.ctas, site)
             # every warp has waited in this round, so the next round is unambiguous for all
@@ -72,14 +75,14 @@ class NamedBarriers(BarrierObserver):
 
     def arrives(self, number: int, lanes: Lanes, waits: bool, site: Site) -> None:
         """Lanes arrive at a barrier; they continue at once unless they wait."""
-        unsure = self._unsure(number, lanes, self._come_to(number))
+        self._here[number] = site
+        unsure = self._unsure(number, lanes)
         if waits and not unsure:
             return
-        warps, active = lanes.present()
+        warps, _ = lanes.present()
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
         if unsure:
             self._in_turn(number, ctas, inside, site)
-            self._once(number, ctas, inside, active, site)
         if waits:
             return
         clocks = self._checks.clocks
@@ -93,19 +96,12 @@ class NamedBarriers(BarrierObserver):
         self._checks.arrived(warps, self._published.setdefault(number, {}))
         clocks.advance(warps)
 
-    def _come_to(self, number: int) -> Array:
-        """The lanes of each warp that have arrived at the open round, as bits."""
-        come = self._come.get(number)
-        if come is None:
-            come = self._come[number] = np.zeros((self._batch.ctas, self._batch.warps_per_cta), np.uint32)
-        return come
-
-    def _unsure(self, number: int, lanes: Lanes, come: Array) -> int:
-        """Count the arriving warps that may be counted in another round; if there are none, record lanes in `come`."""
+    def _unsure(self, number: int, lanes: Lanes) -> int:
+        """Count the arriving warps that may be counted in another round."""
         clocks, actors = self._checks.clocks, self._batch.launch.actors
         last = _NEVER if clocks.exhausted else self._last.get(number, _NEVER)
         known = (clocks.clocks, actors.lane(0) if actors.asynchronous else -1)
-        return count_unsure(*given(lanes), last, *known, self._last_arrivals.get(number, _NEVER), come)
+        return count_unsure(*given(lanes), last, *known, self._last_arrivals.get(number, _NEVER))
 
     def comes(self, barrier: MeetingPoint, lanes: Lanes, count: int | None, operation: str, site: Site) -> None:
         """Check that lanes about to arrive agree with earlier arrivals of this round: thread count and reduction."""
@@ -147,8 +143,8 @@ class NamedBarriers(BarrierObserver):
                 self._reporter.add("misuse", site, message, hint, about="operation")
             held[cta] = operation
 
-    def completes(self, number: int, done: Array, waiting: Array) -> None:
-        """A round is complete in the CTAs of `done`: the `waiting` warps continue."""
+    def completes(self, number: int, done: Array, waiting: Array, came: Array) -> None:
+        """A round is complete in the CTAs of `done`: the `waiting` warps continue; `came` counts arrivals of lanes."""
         clocks = self._checks.clocks
         arrived = self._given.get(number)
         published = self._published.get(number, {})
@@ -160,7 +156,9 @@ class NamedBarriers(BarrierObserver):
         last = self._last.get(number)
         if last is None:
             last = self._last[number] = np.full(waiting.shape, -1, np.int64)
-        close_round(done, waiting, clocks.clocks, self._come.get(number, _NOBODY), last)
+            self._came[number], self._closing[number] = np.zeros(came.shape, np.int64), np.full(len(done), None, object)
+        close_round(done, waiting, clocks.clocks, came, last, self._came[number])
+        self._closing[number][done] = self._here[number]
         if number in self._arrivals:
             before = self._last_arrivals.setdefault(number, np.full(waiting.shape, -1, np.int64))
             nobody = ~waiting[done].any(axis=1, keepdims=True)
@@ -184,7 +182,7 @@ class NamedBarriers(BarrierObserver):
         sure = waited[np.arange(len(ctas)), inside] | (waited & knows).any(axis=1)
         sure |= ~waited.any(axis=1) & self._knows_arrivals(number, ctas, inside, rows)
         if not sure.all():
-            self._mixed(number, int(np.argmin(sure)), ctas, inside, ends, site)
+            self._mixed(number, int(np.argmin(sure)), ctas, inside, site)
 
     def _knows_arrivals(self, number: int, ctas: Array, inside: Array, rows: Array) -> Array:
         """For each warp, whether its clocks `rows` cover every arrival of the last round, in which nobody waited."""
@@ -195,31 +193,19 @@ class NamedBarriers(BarrierObserver):
         known[np.arange(len(ctas)), inside] = True
         return np.asarray(known.all(axis=1))
 
-    def _once(self, number: int, ctas: Array, inside: Array, active: Mask, site: Site) -> None:
-        """Report lanes that arrive a second time at the open round."""
-        batch = self._batch
-        come = self._come_to(number)
-        bits = lane_bits(active)
-        again = (come[ctas, inside] & bits) != 0
-        come[ctas, inside] |= bits
-        if again.any():
-            which = int(np.argmax(again))
-            who = thread_name(batch, int(inside[which] * batch.ctas + ctas[which]) * WARP)
-            message = (
-                f"the warp of {who} comes to barrier {number} again, and nothing says that the round to which it came "
-                f"before is over: it may be counted twice in that round"
-            )
-            hint = "wait for those who wait at the barrier, at another one, before it is used again"
-            self._reporter.add("race", site, message, hint, int(again.sum()), about="barrier")
-
-    def _mixed(self, number: int, which: int, ctas: Array, inside: Array, ends: Array, site: Site) -> None:
-        batch = self._batch
-        who = thread_name(batch, int(inside[which] * batch.ctas + ctas[which]) * WARP)
-        arrived = self._last_arrivals.get(number, self._last[number])[ctas[which]]
-        before = ", ".join(map(str, np.flatnonzero((ends[which] >= 0) | (arrived >= 0)).tolist()))
+    def _mixed(self, number: int, which: int, ctas: Array, inside: Array, site: Site) -> None:
+        who = thread_name(self._batch, int(inside[which] * self._batch.ctas + ctas[which]) * WARP)
+        came = self._came[number][ctas[which]]
+        before = [f"{one} (more than once)" if came[one] > WARP else str(one) for one in np.flatnonzero(came).tolist()]
+        again, counted = (" again", "counted twice") if came[inside[which]] else ("", "counted")
         message = (
-            f"the warp of {who} comes to barrier {number}, and nothing says that the last round there, of warps "
-            f"{before}, is over: it may be counted in that round"
+            f"the warp of {who} comes to barrier {number}{again}, and nothing says that the last round there, of warps "
+            f"{', '.join(before)}, is over: it may be {counted} in that round"
         )
-        hint = "give each group of warps a barrier of its own, count every warp that comes, or let them meet in between"
-        self._reporter.add("race", site, message, hint, about="barrier")
+        hint = (
+            "give each group of warps a barrier of its own, count every warp that comes, or let those who come next "
+            "wait, at another barrier, for those who wait here"
+        )
+        closing: Site = self._closing[number][ctas[which]]
+        others = (Other("the arrival that completed that round", self._reporter.location(closing)),)
+        self._reporter.add("race", site, message, hint, 1, others, about="barrier")
