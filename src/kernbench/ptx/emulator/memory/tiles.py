@@ -10,6 +10,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Flag, Float32s, Int, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.pages.allocation import POOL
 from kernbench.ptx.emulator.memory.port import Port
 from kernbench.ptx.emulator.program.hub import BatchHub
@@ -229,6 +230,26 @@ def gather_pieces(batch: TileBatch, ctas: Array, tiles: list[Tiles]) -> Array:
     for one, part in zip(tiles, out, strict=True):
         joined[one.positions] = part
     return joined
+
+
+def unwritten_pieces(batch: TileBatch, ctas: Array, one: Tiles) -> tuple[Array, Array]:
+    """Which bytes of a tile that lies in memory nobody wrote, and the offset of each piece.
+
+    The first is [positions, rows, pieces, bytes] ([positions, depth, pieces, bytes] if transposed).
+    """
+    size = batch.shared_stride
+    starts = ctas[one.positions].astype(np.int64) * size + one.base
+    offsets: Array = starts[:, None, None] + one.map.pieces[None]
+    state: Array = batch.port.space("shared").state[1]
+    return state[offsets[..., None] + np.arange(PIECE)] & WRITTEN == UNWRITTEN, offsets
+
+
+def rows_of(lost: Array, operand: Operand) -> Array:
+    """The rows of tiles with any of some bytes: [positions, rows]."""
+    if not operand.transposed:
+        return np.asarray(lost.any(axis=(2, 3)))
+    by_element = lost.reshape(*lost.shape[:2], -1, operand.bits // 8)
+    return np.asarray(by_element.any(axis=(1, 3)))[:, : operand.rows]
 
 
 def _elements(data: Array, operand: Operand) -> Array:

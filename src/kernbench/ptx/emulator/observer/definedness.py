@@ -1,8 +1,8 @@
 """Undefined-value tracking: which values are undefined, and their origins."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from kernbench.ptx.emulator.program.scopes import Register
 CONTESTED = "contested"
 # kinds of origin that are tracked through shuffles and products
 FOLLOWED = frozenset(("shared", "global", "register"))
+# maximal other origins of a product
+_MOST_BESIDE = 4
+_SEVERAL = 2
 # words per page of origins
 _PAGE = 1 << 12
 
@@ -36,7 +39,7 @@ class Origin:
     `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", "register" for a store of a
     register that was never set, or `CONTESTED` for a store by which threads stored different values. `what` names the
     memory or the register, `way` the stores that it went through since; `shuffles` are those
-    that passed it to other lanes.
+    that passed it to other lanes. A product of several such values has them `beside` the first.
     """
 
     site: Site
@@ -44,6 +47,33 @@ class Origin:
     what: str = ""
     way: tuple[Site, ...] = ()
     shuffles: tuple[Site, ...] = ()
+    beside: tuple[Site, ...] = ()
+
+
+def product_of(origins: Iterable[Origin | None]) -> Origin | None:
+    """The origin of a product of undefined values, any of which may make an element of it undefined."""
+    found = list({one.site.number: one for one in origins if one is not None}.values())
+    if len(found) < _SEVERAL:
+        return found[0] if found else None
+    return replace(found[0], beside=tuple(one.site for one in found[1 : 1 + _MOST_BESIDE]))
+
+
+def is_followed(origin: Origin | None) -> bool:
+    """Whether an undefined value is tracked through shuffles and products; registers that were never set are not."""
+    return origin is not None and origin.kind in FOLLOWED
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LostLines:
+    """Lines of a product that are undefined in some warps: rows of D (of its operand "A"), or columns ("B").
+
+    `lines` is [warps, lines].
+    """
+
+    warps: Array
+    operand: str
+    lines: Array
+    origin: Origin
 
 
 class _StoredOrigins:
@@ -88,6 +118,8 @@ class Definedness:
         self._loaded: tuple[Array, Origin] | None = None
         # whether loads are parts of one instruction
         self._gathering = False
+        # lines of products of tiles with unwritten bytes
+        self._lost: list[LostLines] = []
         # the warps that read unwritten tensor memory
         self._empty: list[int] = []
         # lanes that divided by zero
@@ -139,6 +171,16 @@ class Definedness:
             self.meet_unwritten(undefined, origin)
             self.follow(site)
 
+    def meet_lines(self, lost: LostLines) -> None:
+        """A product has read a tile with unwritten bytes."""
+        self.met = True
+        self._lost.append(lost)
+
+    def take_lines(self) -> list[LostLines]:
+        """Take the lines that the last product lost."""
+        found, self._lost, self.met = self._lost, [], False
+        return found
+
     def meet_empty(self, warps: list[int]) -> None:
         """Warps have loaded unwritten tensor memory."""
         self.met = True
@@ -172,11 +214,14 @@ class Definedness:
         """The origin of a register's undefined value; a store of it, if it was never set."""
         return self.origins.get(key) or Origin(site, "register", register.name)
 
-    def pass_on(self, window: Window, sources: tuple[Key, ...], targets: tuple[Key, ...]) -> None:
-        """Undefined values were computed from others."""
+    def pass_on(
+        self, window: Window, sources: tuple[Key, ...], targets: tuple[Key, ...], multiplied: bool = False
+    ) -> None:
+        """Undefined values were computed from others, or `multiplied`."""
         found = [self.origins[s] for s in sources if s in self.origins and self._is_undefined(window, s)]
         # of several origins prefer one that came from other lanes: the user need not have read the memory
         origin = next((one for one in found if one.shuffles), found[0] if found else None)
+        origin = product_of([origin, *found]) if multiplied else origin
         for target in targets:
             if origin is None:
                 self.origins.pop(target, None)

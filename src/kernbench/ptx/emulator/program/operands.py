@@ -415,6 +415,8 @@ class Decoding(Closing):
 
     def factors(self) -> list[Register]:
         """Registers of A and B of a matrix product whose rows and columns are tracked."""
+        if self.effects.in_flight == "multiply" and self.resolved.rules[1].name == "a":
+            return [r for r in self.registers_of(1) if r is not None]
         if self.effects.law != "accumulate" or (self.mod("shape"), self.mod("atype")) == ("m8n8k4", "f16"):
             return []
         return [r for index in (1, 2) for r in self.registers_of(index) if r is not None]

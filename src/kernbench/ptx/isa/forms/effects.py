@@ -13,7 +13,7 @@ Idle = Literal["", "nothing", "time"]
 Access = Literal["", "load", "store", "atomic", "reduction", "tensor load", "tensor store"]
 ActsOn = Literal["", "mbarrier", "tensor memory"]
 Group = Literal["", "lane", "warp", "block"]
-Source = Literal["", "memory", "rows", "tensor memory", "division"]
+Source = Literal["", "memory", "rows", "tiles", "tensor memory", "division"]
 Law = Literal[
     "",
     "copy",
@@ -139,8 +139,8 @@ class Effects:
     # results depend on operands: they are undefined if an operand is, and may contain a pointer operand; not so for
     # values from memory, from other lanes or from a function
     forwards: bool = True
-    # the source of undefined results if all operands are defined: "memory", "rows" of matrices in memory, "tensor
-    # memory", "division"
+    # the source of undefined results if all operands are defined: "memory", "rows" of matrices in memory, "tiles" of
+    # matrices that a product reads from there, "tensor memory", "division"
     undefined_from: Source = ""
     # copies bytes of memory, together with whether they are defined
     carries_undefined: bool = False

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernbench.ptx.emulator.analysis.undefined.copying import key_of
+from kernbench.ptx.emulator.analysis.undefined.warpgroup_products import mark_product
 from kernbench.ptx.emulator.analysis.undefined.watching import under_guard
 from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
@@ -25,12 +26,14 @@ def may_be_undefined(decoding: Decoding, compiled: bool, local: bool) -> bool:
     """Whether an instruction's result may be undefined, and is reported where it has an effect.
 
     This holds for loads of tensor memory, of local memory if the program has any and, in `compiled` code, for all loads
-    (of matrices those of 16-bit elements), and for integer divisions whose divisor is not constant.
+    (of matrices those of 16-bit elements), products of warpgroups, and integer divisions whose divisor is not constant.
     """
     source = decoding.effects.undefined_from
     if source == "division":
         # compilers divide speculatively, and do not use the result if the divisor is zero
         return compiled and not decoding.constant_of(2)
+    if source == "tiles":
+        return compiled
     if source == "rows":
         return compiled and has_plain_rows(decoding)
     if source != "memory":
@@ -41,7 +44,7 @@ def may_be_undefined(decoding: Decoding, compiled: bool, local: bool) -> bool:
 
 def leaves_at_once(decoding: Decoding) -> bool:
     """Whether the instruction itself leaves the plain steps of its block at an undefined value."""
-    return decoding.effects.undefined_from in ("memory", "rows")
+    return decoding.effects.undefined_from in ("memory", "rows", "tiles")
 
 
 def first_step(decoding: Decoding) -> Step:
@@ -132,6 +135,7 @@ def _mark_divided(decoding: Decoding) -> Mark:
 _KINDS: dict[str, Callable[[Decoding], Mark]] = {
     "memory": _mark_loaded,
     "rows": _mark_loaded,
+    "tiles": mark_product,
     "tensor memory": _mark_tensor,
     "division": _mark_divided,
 }

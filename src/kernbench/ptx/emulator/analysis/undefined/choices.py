@@ -16,7 +16,7 @@ from kernbench.ptx.emulator.analysis.undefined.remainders import remainders
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.observer.definedness import FOLLOWED
+from kernbench.ptx.emulator.observer.definedness import is_followed
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
@@ -107,7 +107,7 @@ def choose(decoding: Decoding, choice: Choice) -> Step:
             return
         definedness = window.batch.checks.definedness
         origin = definedness.origins.get(key)
-        if origin is None or origin.kind not in FOLLOWED:
+        if not is_followed(origin):
             window.batch.checks.undefined.used(window, site, choice.predicate.name, "guard", bad, key)
             return
         for register, target in zip(choice.written, targets, strict=True):

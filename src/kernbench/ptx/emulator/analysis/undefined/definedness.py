@@ -142,8 +142,8 @@ def _stores(decoding: Decoding, end: int, registers: list[Register], compiled: b
     return [] if stored is None else [(end, stored)]
 
 
-def _additions(decoding: Decoding, begin: int, registers: list[Register]) -> Inserted:
-    added = watch_added(decoding, registers)
+def _additions(decoding: Decoding, begin: int, registers: list[Register], followed: bool = False) -> Inserted:
+    added = watch_added(decoding, registers, followed)
     return [] if added is None else [(begin, added)]
 
 
@@ -197,13 +197,14 @@ class _Maker:
         inserted = _watches(decoding, begin, [r for r in suspects if not choice], compiled, freely)
         if choice is not None:
             inserted.append((begin, choose(decoding, choice)))
-        inserted += _additions(decoding, begin, decoding.added())
+        caught = self._how.catches(decoding)
+        inserted += _additions(decoding, begin, decoding.added(), caught)
         if not effects.computes and not effects.idle:
             handed = dict.fromkeys(r for r in decoding.handed() if r not in suspects)
-            inserted += [(begin, hand_on(decoding, register)) for register in handed]
+            inserted += [(begin, hand_on(decoding, register, caught)) for register in handed]
         inserted += _stores(decoding, end, decoding.reads, compiled)
         # what a load gives is marked behind it, and whether a division divides by zero
-        if decoding.writes and (not self._how.catches(decoding) or effects.undefined_from == "division"):
+        if decoding.writes and (not caught or effects.undefined_from == "division"):
             # results of shuffles and reductions are marked when the lanes exchange values
             got = decoding.first_result() if effects.law in ("shuffle", "reduction") else None
             targets = [register for register in decoding.writes if register != got]

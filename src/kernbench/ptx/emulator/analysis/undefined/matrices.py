@@ -11,7 +11,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.undefined.copying import Bits, key_of, undefined
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, whole_of
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.observer.definedness import FOLLOWED
+from kernbench.ptx.emulator.observer.definedness import is_followed
 from kernbench.ptx.emulator.program.operands import ADDED, Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Window
@@ -57,20 +57,28 @@ class _Factors:
 
     def bits(self, window: Window, number: int) -> Array | None:
         """The undefined bits of a register of the product; None if there are none."""
-        rows, columns = _undefined_lines(window, self._a, self._m), _undefined_lines(window, self._b, 8)
-        if rows is None and columns is None:
-            return None
-        found = np.zeros((window.size // WARP, WARP), np.uint32)
-        for part in range(self._count):
-            element = number * self._count + part
-            lost = np.zeros(found.shape, bool)
-            if rows is not None:
-                lost |= rows[:, self._rows[element]]
-            if columns is not None:
-                lost |= columns[:, self._columns[element]]
-            within = np.uint32(3 << 2 * part if self._count > 1 else 0xFF)
-            found |= np.where(lost, within | COMPUTED, np.uint32(0))
-        return found.reshape(-1)
+        rows, columns = undefined_lines(window, self._a, self._m), undefined_lines(window, self._b, 8)
+        return element_bits(window, (rows, self._rows), (columns, self._columns), number, self._count)
+
+
+def element_bits(
+    window: Window, rows: tuple[Any, Array], columns: tuple[Any, Array], number: int, count: int
+) -> Array | None:
+    """The undefined bits of a register, the index `number` of a product, with `count` elements; None if there are none.
+
+    `rows` and `columns` are those that are undefined, [warps, lines] or None, and the line of each element,
+    [elements, lanes].
+    """
+    known = [(lost, lines) for lost, lines in (rows, columns) if lost is not None]
+    if not known:
+        return None
+    found = np.zeros((window.size // WARP, WARP), np.uint32)
+    for part in range(count):
+        element = number * count + part
+        lost = np.logical_or.reduce([lost[:, lines[element]] for lost, lines in known])
+        within = np.uint32(3 << 2 * part if count > 1 else 0xFF)
+        found |= np.where(lost, within | COMPUTED, np.uint32(0))
+    return found.reshape(-1)
 
 
 def _lines(decoding: Decoding, operand: int, lines: Array) -> list[tuple[Register, Array]]:
@@ -80,14 +88,14 @@ def _lines(decoding: Decoding, operand: int, lines: Array) -> list[tuple[Registe
     return [(r, lines[:, number * per]) for number, r in enumerate(registers) if r is not None]
 
 
-def _undefined_lines(window: Window, registers: list[tuple[Register, Array]], count: int) -> Any:
+def undefined_lines(window: Window, registers: list[tuple[Register, Array]], count: int) -> Any:
     """The lines with undefined elements, [warps, lines]; None if there are none."""
     found, definedness = None, window.batch.checks.definedness
     for register, lines in registers:
         key = key_of(register)
-        origin, bits = definedness.origins.get(key), definedness.flags.get(window, key)
+        bits = definedness.flags.get(window, key)
         # registers that compilers leave unset count as defined, as in shuffles
-        if bits is None or origin is None or origin.kind not in FOLLOWED:
+        if bits is None or not is_followed(definedness.origins.get(key)):
             continue
         lost = (bits & whole_of(register) != 0).reshape(-1, WARP)
         if not lost.any():

@@ -20,6 +20,7 @@ from kernbench.ptx.emulator.analysis.undefined.matrices import product
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
+from kernbench.ptx.emulator.observer.definedness import is_followed
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Marks, Step, action, guarded
@@ -107,8 +108,11 @@ def _located(decoding: Decoding, window: Window, mask: Mask | None) -> list[tupl
     return found
 
 
-def watch_added(decoding: Decoding, registers: list[Register]) -> Step | None:
-    """A step that reports warps in which an asynchronous product adds to accumulators that are undefined."""
+def watch_added(decoding: Decoding, registers: list[Register], followed: bool) -> Step | None:
+    """A step that reports warps in which an asynchronous product adds to accumulators that are undefined.
+
+    Those that came from memory are `followed` through the product.
+    """
     position = decoding.position("scale_d")
     if not registers or position is None:
         return None
@@ -121,7 +125,9 @@ def watch_added(decoding: Decoding, registers: list[Register]) -> Step | None:
             return
         active = np.broadcast_to(window.rows[adds] != 0, window.size)
         active = active if mask is None else active & mask
-        rows = ((register, undefined(window, register)) for register in registers if active.any())
+        origins = checks.definedness.origins
+        watched = [r for r in registers if not (followed and is_followed(origins.get(key_of(r))))]
+        rows = ((register, undefined(window, register)) for register in watched if active.any())
         found = [(register, row & active) for register, row in rows if row is not None]
         found = [(register, bad) for register, bad in found if bad.any()]
         if found:
@@ -201,17 +207,18 @@ def _stored_bits(window: Window, register: Register, mask: Mask | None) -> Array
     return bits if bits is not None and bits.any() else None
 
 
-def hand_on(decoding: Decoding, register: Register) -> Step:
+def hand_on(decoding: Decoding, register: Register, caught: bool) -> Step:
     """Report lanes that pass an undefined value from memory to other lanes, or into a product.
 
     Of what is shuffled or reduced, and of factors of products, only contested values are reported here: others are
-    tracked in the lanes that receive them.
+    tracked in the lanes that receive them. Factors of asynchronous products are, if the product is `caught`.
     """
     site = decoding.site
     exchanges = decoding.effects.law in ("shuffle", "reduction")
     exchanged = [decoding.register_at(n) for n in range(1, 3)] if exchanges else []
     # one register may be the value and the lane number, or the mask
-    followed = (exchanged.count(register) == 1 and exchanged[0] == register) or register in decoding.factors()
+    followed = exchanged.count(register) == 1 and exchanged[0] == register
+    followed |= register in decoding.factors() and (caught or decoding.effects.law == "accumulate")
 
     def general(window: Window, mask: Mask | None) -> None:
         bad = undefined(window, register)
@@ -232,13 +239,14 @@ def mark(
     packed conversions always. They are undefined, too, if a predicate is that decides whether the instruction runs: its
     guard (then also in lanes that do not run it), or one of those in `under`.
     """
-    sources = list(dict.fromkeys((*decoding.passing(), *(decoding.factors() if joins else ())))) if passes else []
+    factors = decoding.factors() if joins and decoding.effects.law == "accumulate" else ()
+    sources = list(dict.fromkeys((*decoding.passing(), *factors))) if passes else []
     source_keys, target_keys = tuple(map(key_of, (*sources, *under))), tuple(map(key_of, targets))
     keys = Registers(source_keys + target_keys)
     # made on first use, which most never have
     made: Callable[[], dict[Key, Bits]] = cache(lambda: _results(decoding, sources, joins) if passes else {})
     own = next((register for register in sources if decoding.role_of(register) == "guard"), None)
-    runs = _running(decoding)
+    runs, multiplied = _running(decoding), decoding.effects.law == "accumulate"
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks
@@ -259,7 +267,7 @@ def mark(
         for key, bits in zip(target_keys, found, strict=True):
             checks.definedness.flags.put(window, key, bits, reached)
         if joins and source_keys and any(bits is not None and bits.any() for bits in found):
-            checks.definedness.pass_on(window, source_keys, target_keys)
+            checks.definedness.pass_on(window, source_keys, target_keys, multiplied)
 
     return replace(action(general), marks=Marks(source_keys, target_keys, decoding.guard() is not None))
 

@@ -1,5 +1,6 @@
 """Checks of matrix descriptors: they must be valid, inside shared memory, and match the layout of the data."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import thread_name
+from kernbench.ptx.emulator.checks.memory.undefined import TILE_HINT
 from kernbench.ptx.emulator.lanes.arrays import Bytes, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
@@ -16,6 +18,8 @@ from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, MatrixDescriptor, TileMap
 
+# tracks the undefined elements of a tile of A or B, described for people; False if they are to be reported
+Follows = Callable[[str, Tiles, str], bool]
 # how often a tile's layout is compared with that of the copy that wrote it
 _LOOKS = 4
 # swizzles of descriptors as tensor maps name them
@@ -139,8 +143,10 @@ class DescriptorChecks:
         times = self._seen[key] = self._seen.get(key, 0) + 1
         return times
 
-    def check(self, which: str, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site) -> None:
-        """Check the tiles of A or B that operations of lanes read in CTAs."""
+    def check(
+        self, which: str, tiles: list[Tiles], ctas: Array, lanes: Array, site: Site, follows: Follows | None = None
+    ) -> None:
+        """Check the tiles of A or B that operations of lanes read in CTAs; `follows` tracks undefined elements."""
         for one in tiles:
             first = int(one.positions[0])
             times = self.seen(which, one, site)
@@ -148,7 +154,7 @@ class DescriptorChecks:
                 self._meaning(which, one, int(lanes[first]), site)
             if times <= _LOOKS:
                 self._swizzle(which, one, int(ctas[first]), int(lanes[first]), site)
-            self._contents(which, one, ctas, lanes, site)
+            self._contents(which, one, ctas, lanes, site, follows)
 
     def _meaning(self, which: str, one: Tiles, lane: int, site: Site) -> None:
         named, size = one.descriptor, self._batch.launch.shared_bytes
@@ -187,8 +193,8 @@ class DescriptorChecks:
         message = f"the descriptor of {which} that {thread_name(self._batch, lane)} gives {what}"
         self._reporter.add("descriptor", site, message, hint, about=which, formal=formal)
 
-    def _contents(self, which: str, one: Tiles, ctas: Array, lanes: Array, site: Site) -> None:
-        """Report unwritten bytes."""
+    def _contents(self, which: str, one: Tiles, ctas: Array, lanes: Array, site: Site, follows: Follows | None) -> None:
+        """Report unwritten bytes, or track them."""
         batch = self._batch
         if one.base + one.map.last > batch.launch.shared_bytes:
             return
@@ -196,16 +202,17 @@ class DescriptorChecks:
         where = (ctas, one.positions, one.base, batch.shared_stride)
         operation, offset = unwritten(state, where, one.map.firsts, one.map.spans, one.filled)
         if operation >= 0:
-            lane = int(lanes[operation])
+            lane, origin = int(lanes[operation]), int(ctas[operation]) * batch.shared_stride
+            name = self._checks.shared_name(int(offset) - origin)
+            if follows is not None and follows(which, one, f"the tile of {which}, the first at {name}"):
+                return
             if self._checks.undefined.explains("shared", int(offset), site, lane):
                 return
-            name = self._checks.shared_name(int(offset) - int(ctas[operation]) * batch.shared_stride)
             message = (
                 f"the tile of {which} that {thread_name(batch, lane)} multiplies holds shared memory that nobody "
                 f"wrote, the first at {name}"
             )
-            hint = "check the descriptor's start and offsets, and that every byte of the tile is copied before"
-            self._reporter.add("uninitialised-read", site, message, hint, about=which)
+            self._reporter.add("uninitialised-read", site, message, TILE_HINT, about=which)
 
 
 @kernel

@@ -1,22 +1,31 @@
 """Checks of wgmma: the tiles of its descriptors, and the order of its reads of shared memory with other accesses."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.matrix.observer import WarpgroupObserver
-from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Issued
+from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import WARPS, Issued
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.shadow import Ranges
-from kernbench.ptx.emulator.memory.tiles import Operand, Tiles, are_equal, ranges_of, tiles_of
+from kernbench.ptx.emulator.memory.tiles import (
+    Operand,
+    Tiles,
+    are_equal,
+    ranges_of,
+    rows_of,
+    tiles_of,
+    unwritten_pieces,
+)
+from kernbench.ptx.emulator.observer.definedness import CONTESTED, LostLines, Origin
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
-from kernbench.ptx.numerics.matrix.descriptors import wgmma_descriptor
+from kernbench.ptx.numerics.matrix.descriptors import PIECE, wgmma_descriptor
 
 
 class _Operations(NamedTuple):
@@ -90,9 +99,33 @@ class WarpgroupChecks(WarpgroupObserver):
         if not read.alike:
             self._differ(event, operations.first, operations.group)
         begun = shadow.begun(lanes, operations.columns, clocks, form.site)
+        caught = form.site.number in self._batch.program.caught
+        follows = partial(self._follows, event, operations) if caught else None
         for which, tiles, ranges in read.parts:
-            self._descriptors.check(which, tiles, ctas, lanes, form.site)
+            self._descriptors.check(which, tiles, ctas, lanes, form.site, follows)
             shadow.access("shared", False, ranges, begun)
+
+    def _follows(self, event: Issued, operations: _Operations, which: str, one: Tiles, name: str) -> bool:
+        """Track the elements of a tile that nobody wrote; not words that threads contest, which are a race."""
+        definedness, form = self._checks.definedness, event.form
+        lost, offsets = unwritten_pieces(self._batch, operations.ctas, one)
+        positions, pieces, bytes_ = np.nonzero(lost.reshape(len(lost), -1, PIECE))
+        where = offsets.reshape(len(lost), -1)[positions, pieces] + bytes_
+        stored = where[:1] if not definedness.contested else where[np.unique(where // 4, return_index=True)[1]]
+        origins = [definedness.stored_at("shared", offset) for offset in stored.tolist()]
+        if any(origin is not None and origin.kind == CONTESTED for origin in origins):
+            return False
+        operand = form.a_operand if which == "A" else form.b_operand
+        place = np.full(len(operations.first), -1)
+        place[one.positions] = np.arange(len(one.positions))
+        mine = place[operations.group]
+        warps, lines = event.warps[mine >= 0], rows_of(lost, operand)[mine[mine >= 0]]
+        if which == "A":
+            # each warp of a warpgroup computes sixteen rows
+            part = warps // self._batch.ctas % WARPS
+            lines = lines.reshape(len(lines), WARPS, -1)[np.arange(len(lines)), part]
+        definedness.meet_lines(LostLines(warps, which, lines, origins[0] or Origin(form.site, "shared", name)))
+        return True
 
     def _operations(self, event: Issued, leaders: Array) -> "_Operations":
         """The operations of warpgroups.

@@ -31,6 +31,7 @@ _USES = {
 }
 _HANDED_ON = "is handed on"
 _MEMORY_HINT = "write the memory before it is read, with a barrier between where others write it"
+TILE_HINT = "check the descriptor's start and offsets, and that every byte of the tile is copied before"
 _GLOBAL_HINT = (
     f"write it first: where it is made ({advice.MADE}), or by a launch before; "
     "within a launch nothing orders blocks but flags and atomics"
@@ -200,10 +201,13 @@ class UndefinedValues(UndefinedObserver):
         who = some_threads(self._batch, lanes)
         way = [*(("stored on the way", one) for one in origin.way)]
         way += [*(("passed to other lanes", one) for one in origin.shuffles), (f"where it {use}", site)]
+        way += [("or what nobody wrote is read", one) for one in origin.beside]
         others = tuple(dict.fromkeys(line for role, one in way for line in self._reporter.other(role, one)))
         # after a shuffle or reduction, other lanes use the value
         read, in_whom = (f"by {who}", "") if not origin.shuffles else ("and passed to other lanes", f" in {who}")
         kind, hint = "uninitialised-read", _GLOBAL_HINT if origin.kind == "global" else _MEMORY_HINT
+        if origin.site.effects.in_flight == "multiply":
+            hint = TILE_HINT
         if origin.kind == "division":
             kind, hint = "division", DIVISION_HINT
             message = f"integer division by zero in {who}, and the result {use.replace('something', 'this')}"

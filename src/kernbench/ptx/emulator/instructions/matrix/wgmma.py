@@ -32,6 +32,7 @@ def multiply(d: Decoding) -> Step:
         left = None if a is None else pick(rows[a], chosen)
         metadata = None if words is None else rows[words].reshape(-1, WARP)[chosen // WARP]
         window.batch.warpgroups.issue(form, warps, left, pick(rows[b], chosen), pick(rows[adds], chosen), metadata)
+        window.batch.checks.definedness.follow(site)
 
     return action(general)
 

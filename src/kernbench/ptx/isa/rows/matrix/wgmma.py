@@ -9,7 +9,17 @@ group = Group("Warpgroup matrix instructions", "matrix")
 does = group.does
 
 _ASYNCHRONOUS = Effects(asynchronous=True, activity="wgmma", unit="tensor core")
-does("wgmma", replace(_ASYNCHRONOUS, reads=True, forwards=False, in_flight="multiply", event="warpgroup mma"))
+does(
+    "wgmma",
+    replace(
+        _ASYNCHRONOUS,
+        reads=True,
+        forwards=False,
+        undefined_from="tiles",
+        in_flight="multiply",
+        event="warpgroup mma",
+    ),
+)
 does("wgmma.fence", replace(_ASYNCHRONOUS, in_flight="fence", mutants=("dropped",), event="warpgroup fence"))
 does("wgmma.commit", replace(_ASYNCHRONOUS, in_flight="commit", mutants=("dropped",), event="warpgroup commit"))
 does(
