@@ -116,9 +116,9 @@ class WarpgroupChecks(WarpgroupObserver):
         if any(origin is not None and origin.kind == CONTESTED for origin in origins):
             return False
         operand = form.a_operand if which == "A" else form.b_operand
-        place = np.full(len(operations.first), -1)
-        place[one.positions] = np.arange(len(one.positions))
-        mine = place[operations.group]
+        index = np.full(len(operations.first), -1)
+        index[one.positions] = np.arange(len(one.positions))
+        mine = index[operations.group]
         warps, lines = event.warps[mine >= 0], rows_of(lost, operand)[mine[mine >= 0]]
         if which == "A":
             # each warp of a warpgroup computes sixteen rows
