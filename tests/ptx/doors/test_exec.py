@@ -253,11 +253,11 @@ def test_times_that_the_program_measured_are_said_to_be_none_of_a_gpu(tmp_path):
 
 @pytest.mark.usefixtures("in_a_copy")
 def test_launches_get_their_time_once_for_each_grid_and_unsafe_ones_none(tmp_path):
-    done, document = run_under(tmp_path, "launch(64)\nlaunch(63)\n", "--time", "--html", str(tmp_path / "out.html"))
+    done, document = run_under(tmp_path, "launch(64)\nlaunch(64)\n", "--time", "--html", str(tmp_path / "out.html"))
     assert done.exit_code == 0, done.stderr
     (kernel,) = document["kernels"]
     first, second = (run["predicted"] for run in kernel["runs"])
-    # both have the same grid and block: the first was timed
+    # both have the same code, grid and numbers: the first was timed
     assert (first["timed_launch"], second["timed_launch"]) == (1, 1)
     assert kernel["predicted_ps"] == first["time_ps"] + second["time_ps"] > 0
     assert "predicted" in done.stderr

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from fnmatch import fnmatchcase
 from typing import Any
 
 from kernbench.common.errors import MisuseError, unknown
+from kernbench.ptx.doors.identity import KernelIdentity
 from kernbench.ptx.emulator.engine.machine import architecture
 from kernbench.ptx.emulator.engine.schedule import schedule_of
 from kernbench.ptx.launching.blocks import read_blocks
@@ -19,9 +19,10 @@ CHECKED, UNCHECKED, LEFT_OUT, REFUSED = "checked", "unchecked", "left out", "ref
 class Options:
     """The options of a session.
 
-    - `only`, `skip`: patterns of kernel names (`*` and `?`; a plain name also matches names that contain it). Kernels
-      that `only` does not match, and launches of a kernel after the `first` ones, run without checks, so that the
-      program's results stay right. Kernels that `skip` matches are not run at all.
+    - `only`, `skip`: patterns of kernel names (`*` and `?`; a plain name also matches names that contain it), or
+      NAME@FILE:LINE, each part of which may be left out, where several kernels have one name. Kernels that `only`
+      does not match, and launches of a kernel after the `first` ones, run without checks, so that the program's results
+      stay right. Kernels that `skip` matches are not run at all.
     - `blocks`: numbers of the blocks of each grid to run (x fastest); a launch with none of them is left out.
     - `max_seconds`: limit of one launch.
     - `stop_at_finding`: a launch with findings raises `UnsafeLaunchError` in the program.
@@ -73,30 +74,30 @@ class Options:
         if self.blocks is not None and (not self.blocks or min(self.blocks) < 0):
             raise MisuseError("blocks: give numbers of blocks, 0 and up")
 
-    def treatment(self, kernel: str, earlier: int, blocks: int) -> str:
+    def treatment(self, kernel: KernelIdentity, earlier: int, blocks: int) -> str:
         """How to run a launch of a kernel with `earlier` launches before it, and a grid of `blocks` blocks."""
         if self.skips(kernel):
             return LEFT_OUT
         if self.blocks is not None and min(self.blocks) >= blocks:
             return LEFT_OUT
-        chosen = not self.only or any(_matches(pattern, kernel) for pattern in self.only)
+        chosen = not self.only or any(map(kernel.matches, self.only))
         wanted = self.checks and chosen and (self.first is None or earlier < self.first)
         return CHECKED if wanted else UNCHECKED
 
-    def skips(self, kernel: str) -> bool:
+    def skips(self, kernel: KernelIdentity) -> bool:
         """Whether a kernel is not run at all."""
-        return any(_matches(pattern, kernel) for pattern in self.skip)
+        return any(map(kernel.matches, self.skip))
 
-    def unmatched(self, kernels: Collection[str]) -> Iterator[str]:
+    def unmatched(self, kernels: Collection[KernelIdentity]) -> Iterator[str]:
         """Patterns that match none of these kernels, each with its option."""
         for option, patterns in (("--only", self.only), ("--skip", self.skip)):
             for pattern in patterns:
-                if not any(_matches(pattern, kernel) for kernel in kernels):
+                if not any(kernel.matches(pattern) for kernel in kernels):
                     yield f"{option} {pattern}"
 
-    def chooses_none(self, kernels: Collection[str]) -> bool:
+    def chooses_none(self, kernels: Collection[KernelIdentity]) -> bool:
         """Whether kernels are selected by name, and none of these matches."""
-        return bool(self.only) and not any(_matches(pattern, kernel) for pattern in self.only for kernel in kernels)
+        return bool(self.only) and not any(kernel.matches(pattern) for pattern in self.only for kernel in kernels)
 
     def to_json(self) -> str:
         """As text, for another process."""
@@ -116,10 +117,6 @@ def options_from(given: Mapping[str, Any]) -> Options:
 def read_options(text: str) -> Options:
     """Read what `to_json` wrote."""
     return options_from(json.loads(text))
-
-
-def _matches(pattern: str, kernel: str) -> bool:
-    return fnmatchcase(kernel, pattern) or pattern in kernel
 
 
 # parsers of options given as text

@@ -28,24 +28,24 @@ def gpu_that_runs(arch: str) -> "Gpu | None":
 class LaunchTimes:
     """Predicted times of a session's launches on a GPU.
 
-    Recording and timing are expensive. For each kernel with the same grid, block and shared memory only the first safe
-    launch is recorded and timed, and later ones are assumed equal.
+    Recording and timing are expensive. Of launches of the same code with the same grid, block, shared memory and
+    numbers among their parameters, only the first safe one is recorded and timed, and later ones are assumed equal.
     """
 
     gpu: "Gpu"
     _known: dict[Hashable, dict[str, object]] = field(default_factory=dict)
 
-    def records(self, shape: Hashable) -> bool:
-        """Whether a launch of that shape is to be recorded."""
-        return shape not in self._known
+    def records(self, alike: Hashable) -> bool:
+        """Whether a launch is to be recorded; `alike` is the same for those that take as long."""
+        return alike not in self._known
 
-    def of(self, shape: Hashable, number: int, run: Run) -> dict[str, object]:
+    def of(self, alike: Hashable, number: int, run: Run) -> dict[str, object]:
         """The metrics of a launch's time, or why it has none; wrong and unsafe launches have none."""
-        why = no_time(run, "" if shape in self._known else "it was not recorded")
+        why = no_time(run, "" if alike in self._known else "it was not recorded")
         if why:
             return {"no_time": why}
-        if shape in self._known:
-            return self._known[shape]
+        if alike in self._known:
+            return self._known[alike]
         from kernbench.ptx.time.presentation import measure
         from kernbench.ptx.time.retiming import time_recording
 
@@ -53,8 +53,8 @@ class LaunchTimes:
             timed = measure(time_recording(run.recording, self.gpu).time)
         except KernbenchError as problem:
             timed = {"no_time": str(problem)}
-        self._known[shape] = {**timed, "timed_launch": number}
-        return self._known[shape]
+        self._known[alike] = {**timed, "timed_launch": number}
+        return self._known[alike]
 
 
 @dataclass

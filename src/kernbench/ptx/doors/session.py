@@ -16,6 +16,7 @@ from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
 from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError, clock, cpu_clock
 from kernbench.ptx.doors.gpus import whole_architecture
+from kernbench.ptx.doors.identity import KernelIdentity, identity_of
 from kernbench.ptx.doors.lost import Loss
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
@@ -55,11 +56,15 @@ class LaunchConfigurationError(MisuseError, RuntimeError):
 
 @dataclass(frozen=True)
 class Notes:
-    """What a front end knows about a launch: names of arrays by address, details for reports, its terms for hints."""
+    """What a front end knows about a launch.
+
+    Names of arrays by address, details for reports, its terms for hints, and the kernel if it knows its source.
+    """
 
     names: Mapping[int, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     words: Words | None = None
+    identity: KernelIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Launch:
     """One launch of a session: what was launched where, how it was treated, and its result.
 
     - `number` counts the launches of the session, from 1. `site` is the line of the program that launched.
+    - `identity` says which of the kernels of that title it is.
     - `run` is None for a launch that was left out or refused. `accepted` says that a GPU refuses the launch as well,
       and the error was reported to the program.
     - `details` come from the front end: a configuration, a signature.
@@ -92,6 +98,7 @@ class Launch:
     agreement: Mapping[str, object] | None = None
     cpu_seconds: float = 0.0
     accepted: bool = False
+    identity: KernelIdentity | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -133,7 +140,7 @@ class Launch:
             "event": "launch",
             "number": self.number,
             "kernel": self.kernel,
-            "title": self.title,
+            **(self.identity or KernelIdentity(self.title)).to_dict(),
             "treatment": self.treatment,
             "status": self.status,
             "site": location_dict(self.site),
@@ -195,7 +202,9 @@ class Session:
         self._writer = None if folder is None else RecordWriter(folder)
         self._keep_runs = keep_runs
         self._texts: dict[str, LoadedText] = {}
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[KernelIdentity] = Counter()
+        # kernels whose source no front end says, by their number, which stays theirs as long as they are kept here
+        self._identities: dict[tuple[int, str], tuple[Kernel, KernelIdentity]] = {}
         # launches that would take too long, by shape and arguments, with the message for the first
         self._too_long: dict[Hashable, str] = {}
         # whether output of kernels goes to this process's stdout
@@ -294,22 +303,32 @@ class Session:
         kernel = kernel_of(kernel)
         notes = notes or Notes()
         request = LaunchRequest(kernel, grid, block, parameters, shared_bytes, cluster, notes.names)
-        title = title or title_of(kernel.name)
+        identity = notes.identity or self.identity(kernel, title)
         if self.captured is not None:
-            self.captured.append(lambda: self._perform(request, title, site, notes))
-            return Launch(0, kernel.name, title, LEFT_OUT, site)
-        return self._perform(request, title, site, notes)
+            self.captured.append(lambda: self._perform(request, identity, site, notes))
+            return Launch(0, kernel.name, identity.title, LEFT_OUT, site, identity=identity)
+        return self._perform(request, identity, site, notes)
 
-    def _perform(self, request: LaunchRequest, title: str, site: SourceLocation | None, notes: Notes) -> Launch:
+    def identity(self, kernel: Kernel, title: str = "") -> KernelIdentity:
+        """Which kernel this is, by its PTX."""
+        title = title or title_of(kernel.name)
+        known = self._identities.get((id(kernel), title))
+        if known is None:
+            known = self._identities[id(kernel), title] = (kernel, identity_of(kernel, title))
+        return known[1]
+
+    def _perform(
+        self, request: LaunchRequest, identity: KernelIdentity, site: SourceLocation | None, notes: Notes
+    ) -> Launch:
         with self._lock, self.memory.lock:
             try:
                 _ = request.shape
             except MisuseError as problem:
                 sizes = {name: _sizes(getattr(request, name)) for name in ("grid", "block")}
                 # the error is raised in the program that launches
-                self.refuse(request.kernel.name, str(problem), title=title, site=site, accepted=True, **sizes)
+                self.refuse(request.kernel.name, str(problem), identity=identity, site=site, accepted=True, **sizes)
                 raise LaunchConfigurationError(f"CUDA error: invalid configuration argument: {problem}") from None
-            launch = self._run(request, title, site, notes)
+            launch = self._run(request, identity, site, notes)
         if self.options.stop_at_finding and not launch.ok and launch.treatment == CHECKED:
             raise UnsafeLaunchError(launch)
         return launch
@@ -321,7 +340,7 @@ class Session:
         *,
         grid: tuple[int, ...] = (),
         block: tuple[int, ...] = (),
-        title: str = "",
+        identity: KernelIdentity | None = None,
         site: SourceLocation | None = None,
         accepted: bool = False,
     ) -> Launch:
@@ -331,10 +350,11 @@ class Session:
         kernel is left out, whatever is wrong with it.
         """
         with self._lock:
-            title = title or title_of(kernel)
+            identity = identity or KernelIdentity(title_of(kernel))
             number = len(self.launches) + 1
-            skipped = self.options.skips(title)
-            launch = Launch(number, kernel, title, LEFT_OUT if skipped else REFUSED, site, None, 0.0, grid, block)
+            skipped = self.options.skips(identity)
+            treatment = LEFT_OUT if skipped else REFUSED
+            launch = Launch(number, kernel, identity.title, treatment, site, None, 0.0, grid, block, identity=identity)
             launch = replace(launch, error="" if skipped else reason, accepted=accepted and not skipped)
             self._keep(launch)
         return launch
@@ -346,33 +366,36 @@ class Session:
                 self.launches[launch.number - 1] = replace(launch, accepted=True)
                 self.note({"event": "refusal seen", "number": launch.number, "title": launch.title})
 
-    def _run(self, request: LaunchRequest, title: str, site: SourceLocation | None, notes: Notes) -> Launch:
-        kernel = request.kernel.name
-        treatment = self.options.treatment(title, self._counts[title], prod(request.shape[0]))
+    def _run(
+        self, request: LaunchRequest, identity: KernelIdentity, site: SourceLocation | None, notes: Notes
+    ) -> Launch:
+        kernel, title = request.kernel.name, identity.title
+        treatment = self.options.treatment(identity, self._counts[identity], prod(request.shape[0]))
         if self._predictions is None:
-            self._counts[title] += 1
+            self._counts[identity] += 1
         elif treatment == CHECKED:
             treatment = UNCHECKED
         number = len(self.launches) + 1
         grid, block, _ = request.shape
         began, before_work = clock(), cpu_clock()
-        about = {"kernel": kernel, "title": title, "number": number, "site": location_dict(site), "grid": list(grid)}
+        about = {"kernel": kernel, "number": number, "site": location_dict(site), "grid": list(grid)}
+        about |= identity.to_dict()
         run, error, agreement = None, "", None
         predicted: Mapping[str, object] = {}
-        shape = (title, grid, block, request.shared_bytes)
+        alike = None if self._times is None else self._alike(request)
         try:
             if treatment != LEFT_OUT:
                 forecast = self._forecast(request, title, treatment)
                 forecast.before(self._instructions(request, title))
                 self.note({"event": "begin", **about})
                 before = None if self._comparison is None else self._comparison.before()
-                run = self._emulate(request, self._setting(treatment, forecast, shape), notes.words)
+                run = self._emulate(request, self._setting(treatment, forecast, alike), notes.words)
                 if self._comparison is not None and before is not None:
                     agreement = self._comparison.after(request, run, before).to_dict()
                 if self._predictions is not None:
                     self._predictions.add(run)
                 elif self._times is not None:
-                    predicted = self._predicted(self._times, shape, number, run)
+                    predicted = self._predicted(self._times, alike, number, run)
         except KernbenchError as problem:
             error = str(problem)
             raise
@@ -387,7 +410,7 @@ class Session:
                 kept = self._slim(number, run)
                 worked = cpu_clock() - before_work
                 about_it = (seconds, grid, block, notes.details, error, predicted, agreement, worked)
-                launch = Launch(number, kernel, title, treatment, site, kept, *about_it)
+                launch = Launch(number, kernel, title, treatment, site, kept, *about_it, identity=identity)
                 self._keep(launch)
                 self._leave(launch, request)
         return launch
@@ -403,16 +426,31 @@ class Session:
             run.findings, run.formal = words.fit(run.findings), words.fit(run.formal)
         return run
 
+    def _alike(self, request: LaunchRequest) -> Hashable:
+        """What launches have in common that take as long: the code, the shape, and numbers, which may count turns."""
+        return request.kernel, request.shape, request.shared_bytes, self._numbers(request)
+
+    def _numbers(self, request: LaunchRequest) -> tuple[bytes, ...]:
+        """The parameters of a launch without the addresses in them."""
+        found = []
+        for data in request.parameters:
+            words = [data[at : at + 8] for at in range(0, len(data), 8)]
+            found += [b"" if self._is_address(word) else word for word in words]
+        return tuple(found)
+
+    def _is_address(self, word: bytes) -> bool:
+        return len(word) == 8 and self.memory.holds(int.from_bytes(word, "little"))
+
     def _leave(self, launch: Launch, request: LaunchRequest) -> None:
         """Prepare memory for later launches: what an incomplete launch would have written is unknown."""
         if not launch.whole or self.options.blocks is not None:
             self.memory.assume_written(request.parameters)
 
-    def _predicted(self, times: LaunchTimes, shape: Hashable, number: int, run: Run) -> Mapping[str, object]:
+    def _predicted(self, times: LaunchTimes, alike: Hashable, number: int, run: Run) -> Mapping[str, object]:
         """The metrics of a launch's time; its recording is dropped."""
         if self.options.blocks is not None:
             return {"no_time": "only some of its blocks were run"}
-        found = times.of(shape, number, run)
+        found = times.of(alike, number, run)
         run.recording = None
         return found
 
@@ -436,10 +474,10 @@ class Session:
             sys.stdout.write("".join(launch.printed))
             sys.stdout.flush()
 
-    def _setting(self, treatment: str, forecast: Forecast, shape: Hashable) -> RunSetting:
+    def _setting(self, treatment: str, forecast: Forecast, alike: Hashable) -> RunSetting:
         budget = Budget(steps=_STEPS, seconds=self.options.max_seconds)
         checks, blocks = treatment == CHECKED, self.options.blocks
-        times = self._times is not None and blocks is None and self._times.records(shape)
+        times = self._times is not None and blocks is None and self._times.records(alike)
         predicts = times or self._predictions is not None
         return RunSetting(checks, self.options.schedule, budget, blocks, forecast.during, predicts, self.exact)
 
@@ -467,7 +505,7 @@ class Session:
 
 def _same(request: LaunchRequest, checked: bool) -> Hashable:
     """A key that is equal for equal launches."""
-    return request.kernel.name, request.shape, request.shared_bytes, checked, tuple(request.parameters)
+    return request.kernel, request.shape, request.shared_bytes, checked, tuple(request.parameters)
 
 
 def _sizes(given: int | Sequence[int]) -> tuple[int, ...]:

@@ -3,12 +3,13 @@
 Launches, findings folded by source line, and launches that did not end.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, ORDER, OUTCOMES
+from kernbench.ptx.doors.identity import KernelIdentity, labels, read_identity
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED
 from kernbench.ptx.doors.records import HOST, read_records
 from kernbench.result.finding import Finding, FindingLog, SourceLocation, read_fault, read_finding, read_location
@@ -17,6 +18,8 @@ from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Reader
 from kernbench.result.run import Run, Status
 
+# stands for the kernel of calls of the host
+HOST_CALLS = KernelIdentity(HOST)
 # a record of a session; for a launch, what `Launch.to_dict` wrote
 Record = dict[str, Any]
 # largest number of configurations named in a sentence
@@ -25,7 +28,7 @@ _MOST_NAMED = 4
 
 @dataclass
 class KernelSummary:
-    """All launches of one kernel."""
+    """All launches of one kernel; `title` is its name, or its name and source where another kernel has that name."""
 
     title: str
     launches: list[Record] = field(default_factory=list)
@@ -37,6 +40,7 @@ class KernelSummary:
     unfinished: list[Record] = field(default_factory=list)
     # without a kernel: host calls with findings
     calls: list[Record] = field(default_factory=list)
+    identity: KernelIdentity = HOST_CALLS
 
     @property
     def seconds(self) -> float:
@@ -181,9 +185,9 @@ class SessionSummary:
     timed_by_prediction: int = 0
 
     @property
-    def titles(self) -> list[str]:
-        """The names of the launched kernels."""
-        return [kernel.title for kernel in self.kernels if not kernel.calls]
+    def identities(self) -> list[KernelIdentity]:
+        """The launched kernels."""
+        return [kernel.identity for kernel in self.kernels if not kernel.calls]
 
     @property
     def ran(self) -> bool:
@@ -241,35 +245,60 @@ class SessionSummary:
 
 def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionSummary:
     """The summary of the records in a folder."""
-    kernels: dict[str, KernelSummary] = {}
+    records = list(read_records(folder) if kept is None else kept)
+    of_kernels = [record for record in records if record["event"] not in ("compared", "timed")]
+    kernels: dict[KernelIdentity, KernelSummary] = {}
     open_launches: dict[tuple[int, int], Record] = {}
-    processes = set()
-    compared: list[Record] = []
-    timed: list[bool] = []
-    for record in read_records(folder) if kept is None else kept:
-        processes.add(record["process"])
-        if record["event"] == "compared":
-            compared.append(record)
+    which = _which([read_identity(record) for record in of_kernels if record["event"] != "refusal seen"])
+    for record in of_kernels:
+        if record["event"] == "refusal seen":
+            _see_refusal(record, kernels)
             continue
-        if record["event"] == "timed":
-            timed.append(record["predicted"])
-            continue
-        kernel = kernels.setdefault(record["title"], KernelSummary(record["title"]))
+        identity = which[read_identity(record)]
+        kernel = kernels.setdefault(identity, KernelSummary(identity.title, identity=identity))
         if record["title"] == HOST:
             _add_call(record, kernel)
         else:
             _add(record, kernel, open_launches)
     for begun in open_launches.values():
-        kernels[begun["title"]].unfinished.append(begun)
+        kernels[which[read_identity(begun)]].unfinished.append(begun)
     # refused calls, each of which the program noticed
-    if HOST in kernels and not kernels[HOST].calls:
-        del kernels[HOST]
+    if HOST_CALLS in kernels and not kernels[HOST_CALLS].calls:
+        del kernels[HOST_CALLS]
+    names = labels(kernels)
     for kernel in kernels.values():
+        kernel.title = names[kernel.identity]
         kernel.findings = list(_folded([*kernel.launches, *kernel.calls], "findings"))
         kernel.formal = list(_folded(kernel.launches, "formal"))
+    compared = [record for record in records if record["event"] == "compared"]
     locations = [launch_site_of(record) for record in compared if not record["right"]]
     wrong = [location for location in locations if location is not None]
-    return SessionSummary(list(kernels.values()), len(processes), len(compared), wrong, len(timed), sum(timed))
+    timed = [record["predicted"] for record in records if record["event"] == "timed"]
+    processes = len({record["process"] for record in records})
+    return SessionSummary(list(kernels.values()), processes, len(compared), wrong, len(timed), sum(timed))
+
+
+def _which(seen: list[KernelIdentity]) -> dict[KernelIdentity, KernelIdentity]:
+    """Which kernel is meant: one of which only the name is known is the only one of that name, if there is one."""
+    known: dict[str, dict[KernelIdentity, None]] = {}
+    for kernel in seen:
+        if not kernel.is_bare:
+            known.setdefault(kernel.title, {})[kernel] = None
+    named = {title: next(iter(found)) for title, found in known.items() if len(found) == 1}
+    return {kernel: named.get(kernel.title, kernel) if kernel.is_bare else kernel for kernel in seen}
+
+
+def _see_refusal(record: Record, kernels: Mapping[KernelIdentity, KernelSummary]) -> None:
+    """The program has asked for the error of a refused launch or call."""
+    key = (record["process"], record["number"])
+    if record["title"] == HOST:
+        host = kernels[HOST_CALLS]
+        host.calls = [call for call in host.calls if (call["process"], call["number"]) != key]
+        return
+    for kernel in kernels.values():
+        for launch in kernel.launches:
+            if (launch["process"], launch["number"]) == key:
+                launch["accepted"] = True
 
 
 def _add(record: Record, kernel: KernelSummary, begun: dict[tuple[int, int], Record]) -> None:
@@ -280,24 +309,18 @@ def _add(record: Record, kernel: KernelSummary, begun: dict[tuple[int, int], Rec
     elif record["event"] == "launch":
         begun.pop(key, None)
         kernel.launches.append(record)
-    elif record["event"] == "refusal seen":
-        for launch in kernel.launches:
-            if (launch["process"], launch["number"]) == key:
-                launch["accepted"] = True
     elif record["event"] == "autotune":
         kernel.tuned.append(f"{record['chosen']} of {record['of']} configurations ({record['how']})")
 
 
 def _add_call(record: Record, host: KernelSummary) -> None:
-    """Add a record on host calls; the program may ask for the error of a refused call later."""
+    """Add a record on host calls."""
     same = [call for call in host.calls if (call["process"], call["number"]) == (record["process"], record["number"])]
     if record["event"] == "host":
         host.calls.append(record)
     elif record["event"] == "host line":
         for call in same:
             call["findings"] = record["findings"]
-    elif record["event"] == "refusal seen":
-        host.calls = [call for call in host.calls if call not in same]
 
 
 def _launches(count: int) -> str:

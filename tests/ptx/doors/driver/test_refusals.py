@@ -138,7 +138,7 @@ def test_wrong_calls_on_memory_are_in_the_verdict(session_of, tmp_path):
         "out-of-bounds, misuse, use-after-free",
     )
     # it is no kernel that --only could choose
-    assert summary.titles == []
+    assert summary.identities == []
     assert host.run("sm_90a").findings == host.findings
 
 

@@ -294,3 +294,51 @@ def test_products_of_cublas_are_there_to_compare_with(emulated):
     with pytest.raises(RuntimeError, match="K dimensions must match"):
         blas.matmul(a, b[:, :2], c)
     assert session.findings == []
+
+
+@triton.jit
+def once(value):
+    return value
+
+
+@triton.jit
+def twice(value):
+    return 2 * value
+
+
+def made_of(operation):
+    """A kernel of the same name and line for each function."""
+
+    @triton.jit
+    def made(x, y, n, B: tl.constexpr):
+        i = tl.program_id(0) * B + tl.arange(0, B)
+        tl.store(y + i, operation(tl.load(x + i)), mask=i < n)
+
+    return made
+
+
+def test_a_kernel_is_its_function_with_what_it_calls_whatever_it_is_compiled_for(emulated, tmp_path):
+    session = emulated(folder=tmp_path / "records", first=2)
+    x, y = torch.randn(64, device="cuda"), torch.empty(64, device="cuda")
+    for kernel in map(made_of, (once, twice)):
+        for size in (32, 64):
+            kernel[(1,)](x, y, size, B=size)
+        kernel[(1,)](x.half(), y, 64, B=64)
+    assert [launch.treatment for launch in session.launches] == ["checked", "checked", "unchecked"] * 2
+    first, second = read_session(tmp_path / "records").kernels
+    assert [len(one.launches) for one in (first, second)] == [3, 3]
+    assert first.identity.source == second.identity.source
+    assert (first.identity.file, first.identity.source.text) == (__file__, "def made(x, y, n, B: tl.constexpr):")
+    assert first.title.startswith("made@test_triton_features.py:")
+    assert first.title != second.title
+
+
+def test_variants_of_a_kernel_have_times_of_their_own(emulated):
+    emulated(time=True)
+    x, y = torch.randn(4096, device="cuda"), torch.empty(4096, device="cuda")
+
+    def milliseconds(n, size):
+        return triton.testing.do_bench(lambda: looped[(1,)](x, y, n, B=size))
+
+    assert milliseconds(4096, 128) > milliseconds(4096, 1024)
+    assert milliseconds(4096, 128) > milliseconds(1024, 128)

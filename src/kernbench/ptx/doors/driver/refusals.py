@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from kernbench.ptx.doors.driver.images.images import remedy
 from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, Result
+from kernbench.ptx.doors.identity import KernelIdentity
 from kernbench.ptx.doors.records import HOST
 from kernbench.ptx.doors.session import Launch, Session
 from kernbench.ptx.doors.terms.host_lines import line_of
@@ -61,6 +62,7 @@ class Refusals:
         *,
         grid: tuple[int, ...] = (),
         block: tuple[int, ...] = (),
+        identity: KernelIdentity | None = None,
     ) -> str:
         """Record a refused launch; returns the message for the user, empty if it was shown before."""
         if caller.error == Result.INVALID_DEVICE_FUNCTION and not why:
@@ -68,7 +70,7 @@ class Refusals:
         of_gpu = caller.error not in _HERE_ONLY
         reason = why or f"error {caller.error}"
         accepted = of_gpu and caller.raised
-        launch = session.refuse(name or _NO_NAME, reason, grid=grid, block=block, accepted=accepted)
+        launch = session.refuse(name or _NO_NAME, reason, grid=grid, block=block, identity=identity, accepted=accepted)
         if of_gpu and not accepted:
             self._unseen.setdefault(caller.thread, []).append(launch)
         text = f"'{launch.title}' is refused: {reason}"

@@ -207,8 +207,11 @@ class DriverService:
         result, why = self._unfit(request, bool(cooperative))
         if why:
             caller = Caller(result, thread, self._raises(by_driver))
-            sizes = {"grid": request.grid, "block": request.block}
-            raise RefusedError(result, self._refusals.decline(self.session, caller, kernel.name, why, **sizes))
+            said = self._refusals.decline(
+                self.session, caller, kernel.name, why, grid=tuple(grid), block=tuple(block),
+                identity=self.session.identity(kernel),
+            )  # fmt: skip
+            raise RefusedError(result, said)
         launch = self.session.launch(
             kernel,
             request.grid,
@@ -227,8 +230,9 @@ class DriverService:
         """The library itself has refused a launch; `data` has the kernel's name and the reason."""
         name, _, why = (part.decode(errors="replace") for part in data.partition(b"\0"))
         caller = Caller(words[0], words[1], self._raises(words[2]))
-        sizes = {"grid": tuple(words[3:6]), "block": tuple(words[6:9])}
-        return Answer(data=self._refusals.decline(self.session, caller, name, why, **sizes).encode())
+        grid, block = tuple(words[3:6]), tuple(words[6:9])
+        said = self._refusals.decline(self.session, caller, name, why, grid=grid, block=block)
+        return Answer(data=said.encode())
 
     def _resident(self, kernel: Kernel, threads: int, shared: int) -> int:
         """Resident blocks per multiprocessor."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernbench.ptx.devices.assembler import assemble
+from kernbench.ptx.doors.identity import KernelIdentity, digest_of
 
 # magic number of machine code, which is an ELF file
 _ELF = b"\x7fELF"
@@ -65,6 +66,23 @@ def machine_code(text: str, programs: Path) -> bytes:
     both = (programs / name for name in ("ptxas-blackwell", "ptxas"))
     found = next((str(program) for program in both if program.exists()), None)
     return assemble(text, arch, ptxas=found).cubin
+
+
+def identity_of(function: Any) -> KernelIdentity | None:
+    """A kernel by its function, whatever it is compiled for; what the function calls is a part of its content.
+
+    Functions with rules for their compilation (`autotune`, `heuristics`) are looked through. None for a kernel that is
+    given as code.
+    """
+    while hasattr(function, "fn") and not hasattr(function, "cache_key"):
+        function = function.fn
+    code = getattr(getattr(function, "fn", None), "__code__", None)
+    if code is None:
+        return None
+    source = getattr(function, "raw_src", ())
+    before = next((number for number, line in enumerate(source) if line.lstrip().startswith("def ")), 0)
+    line = code.co_firstlineno + before
+    return KernelIdentity(function.__name__, code.co_filename, line, digest_of(function.cache_key))
 
 
 def with_file(key: Callable[[Any], str]) -> Callable[[Any], str]:

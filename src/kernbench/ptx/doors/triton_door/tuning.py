@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from kernbench.ptx.doors.identity import KernelIdentity
 from kernbench.ptx.doors.options import LEFT_OUT
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.predicting import Predictions, gpu_that_runs
 from kernbench.ptx.doors.session import Session
+from kernbench.ptx.doors.triton_door.compiling import identity_of
 
 if TYPE_CHECKING:
     from kernbench.ptx.machine.model import Gpu
@@ -151,11 +153,9 @@ class Tuning:
         chosen = getattr(tuner, "best_config", None)
         if chosen is None or len(tuner.configs) < 2 or len(tuner.cache) == known:
             return
-        name = getattr(tuner.base_fn, "__name__", "kernel")
-        how = self._how(tuner, earlier)
-        self._session.note(
-            {"event": "autotune", "title": name, "chosen": _words(chosen), "of": len(tuner.configs), "how": how}
-        )
+        kernel = identity_of(tuner) or KernelIdentity(getattr(tuner.base_fn, "__name__", "kernel"))
+        about = {"chosen": _words(chosen), "of": len(tuner.configs), "how": self._how(tuner, earlier)}
+        self._session.note({"event": "autotune", **kernel.to_dict(), **about})
 
     def _forget(self, tuner: object) -> None:
         """Drop what is known about an autotuner's configurations."""

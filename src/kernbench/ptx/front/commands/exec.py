@@ -50,7 +50,12 @@ PROGRAM = Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help=
 ARCH = Annotated[str, typer.Option("--arch", metavar="SM", help="Architecture of the GPU, such as sm_90a or sm_100a.")]
 ONLY = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="KERNEL", help="Check these kernels (* and ? match); others run without checks."),
+    typer.Option(
+        "--only",
+        metavar="KERNEL",
+        help="Check these kernels (* and ? match; NAME@FILE:LINE where several have one name); others run without "
+        "checks.",
+    ),
 ]
 SKIP = Annotated[list[str] | None, typer.Option("--skip", metavar="KERNEL", help="Do not run these kernels at all.")]
 FIRST = Annotated[
@@ -96,8 +101,8 @@ TIME = Annotated[
     bool,
     typer.Option(
         "--time",
-        help="Predict how long launches take on a GPU: of each kernel and grid the first safe launch is recorded and "
-        "timed, and later ones count as alike.",
+        help="Predict how long launches take on a GPU: of those with the same code, grid and numbers passed the first "
+        "safe one is recorded and timed, and later ones count as alike.",
     ),
 ]
 COMPARE = Annotated[
@@ -193,7 +198,7 @@ def _judged(summary: SessionSummary, options: Options, allow_no_launches: bool) 
     """The exit code for a program that ended well."""
     agrees = not any(kernel.differing for kernel in summary.kernels)
     # --only with a misspelt name would check nothing and always pass
-    chosen = not options.chooses_none(summary.titles)
+    chosen = not options.chooses_none(summary.identities)
     if not (summary.ok and agrees and chosen):
         return FOUND
     return RIGHT_AND_SAFE if summary.ran or allow_no_launches else NOTHING_RAN
@@ -370,7 +375,7 @@ def _left_out(summary: SessionSummary, options: Options) -> Iterator[str]:
             f"{left} launch{'es were' if left != 1 else ' was'} left out: what would have been written counts as "
             "written, so that reads of it are no findings, and later results are not the program's"
         )
-    for pattern in options.unmatched(summary.titles):
+    for pattern in options.unmatched(summary.identities):
         yield f"{pattern}: the program launched no kernel of such a name"
 
 
@@ -486,7 +491,10 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
         "wrong": [location_dict(location) for location in summary.wrong],
         "kernels": [
             {
-                "kernel": kernel.title,
+                "kernel": kernel.identity.title,
+                "name": kernel.title,
+                "source": location_dict(kernel.identity.source),
+                "content": kernel.identity.content,
                 "launches": len(kernel.launches),
                 "checked": kernel.checked,
                 "seconds": kernel.seconds,
