@@ -90,6 +90,8 @@ def _device_names(gpu: Gpu) -> Names:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": lambda device: require_device(device),
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
         "empty_cache": _nothing,
         "ipc_collect": _nothing,
         "get_device_capability": lambda device=None: of_device(device, gpu.version),

@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,7 @@ from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
 from kernbench.ptx.doors.terms.sites import launch_site
-from kernbench.ptx.doors.torch_door import dlpack, gradients, saving
-from kernbench.ptx.doors.torch_door.autocast import Autocast
+from kernbench.ptx.doors.torch_door import dlpack, fakes, gradients, saving
 from kernbench.ptx.doors.torch_door.cuda_names import (
     accelerator_names,
     cuda_names,
@@ -33,6 +32,7 @@ from kernbench.ptx.doors.torch_door.modes import (
     registrations_for,
     transfer,
 )
+from kernbench.ptx.doors.torch_door.operators.autocast import Autocast
 from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
 from kernbench.ptx.doors.torch_door.storages import Storages, is_plain, raw_device
 from kernbench.ptx.doors.torch_door.streams import Event, Stream, current_stream
@@ -72,6 +72,8 @@ class TorchDoor:
             self._patches.set_if_there(torch.cuda.nvtx, name, value)
         self._patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: current_stream().cuda_stream)
         self._patches.set(torch._C, "_host_emptyCache", lambda: None)
+        # files that Inductor has written make their tensors by this name, which a CPU build refuses
+        self._patches.set_if_there(torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided)
         if torch.version.cuda is None:
             # a build with CUDA has its own version, which other packages compare with theirs
             self._patches.set(torch.version, "cuda", "12.8")
@@ -94,10 +96,11 @@ class TorchDoor:
         storages, tensor = self._storages, torch.Tensor
 
         def device(self: torch.Tensor) -> Any:
-            return _DEVICE if is_plain(self) and storages.holds(self) else raw_device(self)
+            inside = is_plain(self) and not fakes.BELOW.operator and storages.holds(self)
+            return _DEVICE if inside else raw_device(self)
 
         def is_cuda(self: torch.Tensor) -> bool:
-            return is_plain(self) and storages.holds(self)
+            return storages.holds(self)
 
         def is_cpu(self: torch.Tensor) -> bool:
             return raw_device(self).type == "cpu" and not is_cuda(self)
@@ -148,6 +151,7 @@ class TorchDoor:
         self._patches.set(torch, "compile", _uncompiled)
         Autocast().install(self._patches)
         gradients.install(self._patches, self._storages)
+        fakes.install(self._patches)
         saving.install(self._patches, self._storages)
         profiler = torch.autograd.profiler.profile
         self._patches.set(profiler, "__init__", profiled_on_the_host(profiler.__init__))
@@ -234,6 +238,10 @@ class TorchDoor:
                 session.note({"event": "compared", "right": right, "site": location_dict(launch_site())})
 
         return compare
+
+
+def _empty_strided(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device=_DEVICE)
 
 
 def _either(original: type, ours: type) -> type:

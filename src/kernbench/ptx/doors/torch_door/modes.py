@@ -7,7 +7,6 @@ of the program: a device "cuda" among the arguments becomes the CPU, and the res
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -16,8 +15,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernbench.ptx.doors.torch_door.fakes import is_fake
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, tensors_in
+from kernbench.ptx.doors.torch_door.operators.gpu_only import has_own, own_results
+from kernbench.ptx.doors.torch_door.operators.wishes import WISH, wished
 from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
 from kernbench.ptx.doors.torch_door.pinned import is_pinned, pin
 from kernbench.ptx.doors.torch_door.precision import Operator, may_widen, widened
@@ -41,25 +43,6 @@ _HOST = torch.device("cpu")
 _DEVICE = torch.device("cuda", 0)
 _RAW_TO: Any = torch.Tensor.to
 _RAW_DEEPCOPY: Any = torch.Tensor.__deepcopy__
-
-
-class Wish(threading.local):
-    """Where the running call wants its results: on the device, on the host, or (None) where its inputs are."""
-
-    device: bool | None = None
-
-
-WISH = Wish()
-
-
-@contextmanager
-def wished(device: bool | None) -> Iterator[None]:
-    """Inside, results go to the device, or to the host."""
-    before, WISH.device = WISH.device, device
-    try:
-        yield
-    finally:
-        WISH.device = before
 
 
 _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
@@ -96,14 +79,19 @@ class _SessionMode:
         return _SESSIONS.storages[-1] is not self._storages
 
 
-def _tensors(values: Any) -> Iterator[Any]:
+def _placeable(values: Any) -> Iterator[Any]:
     """The tensors among arguments or results of an operator, also in lists; to be called without a function mode."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            if plain_here(value):
+            if plain_here(value) or is_fake(value):
                 yield value
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            yield from _placeable(value)
+
+
+def _tensors(values: Any) -> Iterator[Any]:
+    """Those of them that have data."""
+    return (value for value in _placeable(values) if not is_fake(value))
 
 
 class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
@@ -153,7 +141,11 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
 
     def _run(self, func: Operator, wish: bool | None, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         result = None
-        if may_widen(func):
+        if has_own(func, args):
+            with _NO_FUNCTION_MODE():
+                inside = any(map(self._storages.holds_here, _tensors(args)))
+                result = own_results(func, args, kwargs) if inside else None
+        elif may_widen(func):
             with _NO_FUNCTION_MODE():
                 result = widened(func, args, kwargs, self._storages.holds_here)
         if result is None:
@@ -219,11 +211,11 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
 
     def _place(self, func: Any, result: Any, args: Any, kwargs: Any, wish: bool | None) -> None:
         storages, memory = self._storages, self._storages.memory
-        given = [*_tensors(args), *_tensors(kwargs.values())] if kwargs else list(_tensors(args))
+        given = [*_placeable(args), *_placeable(kwargs.values())] if kwargs else list(_placeable(args))
         inside = [tensor for tensor in given if storages.holds_here(tensor)]
         if not wish and not inside:
             return
-        fresh = [tensor for tensor in _tensors((result,)) if not storages.holds_here(tensor)]
+        fresh = [tensor for tensor in _placeable((result,)) if not storages.holds_here(tensor)]
         if not fresh:
             return
         known = {storage_address(tensor) for tensor in given}
@@ -285,7 +277,7 @@ class _Transfer(torch.autograd.Function):  # type: ignore[misc]
 
 def transfer(storages: Storages, tensor: torch.Tensor, device: bool) -> object:
     """A tensor on the device or on the host: a copy, or itself if it is already there."""
-    if not is_plain(tensor) or storages.holds(tensor) == device:
+    if not (is_plain(tensor) or is_fake(tensor)) or storages.holds(tensor) == device:
         return tensor
     return _Transfer.apply(tensor, device)
 

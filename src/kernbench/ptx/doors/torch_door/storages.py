@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from kernbench.ptx.doors.memory import DeviceMemory
+from kernbench.ptx.doors.torch_door.fakes import is_fake, is_marked, mark
 
 # 2-byte element types in which poison is a NaN that no program writes
 _HALVES = (torch.float16, torch.bfloat16)
 _NO_FUNCTION_MODE: Any = torch._C.DisableTorchFunction
+_NO_DISPATCH: Any = torch._C._DisableTorchDispatch
 _SHORTAGE = re.compile(r"can't allocate memory|not enough memory|DefaultCPUAllocator")
 _BYTES = re.compile(r"allocate (\d+) bytes")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -117,11 +119,11 @@ class Storages:
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is on the device."""
         with _NO_FUNCTION_MODE():
-            return self.memory.holds(address_here(tensor))
+            return self.holds_here(tensor)
 
     def holds_here(self, tensor: torch.Tensor) -> bool:
         """`holds`, to be called without a function mode."""
-        return self.memory.holds(address_here(tensor))
+        return is_marked(tensor) if is_fake(tensor) else self.memory.holds(address_here(tensor))
 
     def new(self, nbytes: int, name: str, source: int = 0) -> Any:
         """A new storage on the device, with a copy of the bytes at a host address, or unwritten."""
@@ -142,6 +144,9 @@ class Storages:
         If it was computed from bytes that may be unwritten (`poisoned`), elements that contain poison are unwritten as
         well.
         """
+        if is_fake(tensor):
+            mark(tensor)
+            return
         old = tensor.untyped_storage()
         nbytes = old.nbytes()
         new = self.new(nbytes, name_of(tensor), 0 if empty else old.data_ptr())
@@ -149,7 +154,9 @@ class Storages:
             self.memory.unwritten(new.data_ptr(), nbytes)
         if empty or poisoned:
             self.memory.watch(new.data_ptr(), 2 if tensor.dtype in _HALVES else 4)
-        tensor.set_(new, tensor.storage_offset(), tensor.size(), tensor.stride())
+        # modes of torch's own, such as one that traces, are not to see it
+        with _NO_DISPATCH():
+            tensor.set_(new, tensor.storage_offset(), tensor.size(), tensor.stride())
 
     def resize(self, tensor: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
         """`Tensor.resize_` of a tensor on the device: torch cannot grow its storage, so it gets another one.
