@@ -427,6 +427,7 @@ def kernel_of(task, lane, is_shared):
         for step in task.steps[lane]:
             for what in step:
                 play(core, what, tiles, parts, fifos)
+        core.pipe_sync()
 
     kernel.__name__ = f"kernel_of_{LANE_NAMES[lane]}"
     return kernel

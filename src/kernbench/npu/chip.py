@@ -50,7 +50,7 @@ CHECKED = (
     "race", "missing-barrier", "flag-misuse", "deadlock", "tile-bounds", "tile-overlap", "misaligned",
     "uninitialised-read", "out-of-bounds", "argument-direction", "undeclared-access", "missing-dependence",
     "write-after-read", "use-after-free", "message-mismatch", "message-unreceived", "ring-deadlock",
-    "stale-read", "unflushed-write", "false-sharing",
+    "stale-read", "unflushed-write", "undrained-store", "false-sharing",
     "output-unwritten", "over-budget", "shape", "dtype", "misuse", "kernel-error", "value-needed",
 )  # fmt: skip
 

@@ -79,6 +79,7 @@ KINDS: dict[str, Kind] = {
         "order-dependent": "a result that depends on the order in which programs take turns",
         "stale-read": "a value read from a core's own cache that memory no longer holds, or may not",
         "unflushed-write": "a value that stays in a core's own cache where others look for it in memory",
+        "undrained-store": "a store that may still be under way when its kernel has ended",
         "false-sharing": "a cache line written back whole that holds what another block wrote",
         "output-disagreement": "copies of one output that differ between ranks beyond rounding",
         "scratch-overflow": "a value that does not fit the scratch memory beside those that are live",

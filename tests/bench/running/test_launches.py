@@ -89,6 +89,7 @@ def twice(core, x, y):
     core.set_flag(V, MTE3, 0)
     core.wait_flag(V, MTE3, 0)
     core.tstore(y[mine], tile)
+    core.pipe_sync()
 
 
 def first_part(rt, x, y):

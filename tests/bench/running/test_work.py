@@ -138,6 +138,7 @@ def adding(column, more=lambda core, tile, seen: None):
             core.wait_flag(MTE2, MTE3, 0)
             core.tstore_add(o, tile)
             more(core, tile, seen)
+            core.pipe_sync()
 
         return lambda rt, x, o: rt.submit(aiv0=add, args=[IN(x), INOUT(o)], block_num=len(column))
 
@@ -184,6 +185,7 @@ def looking(core, flag, o):
     core.set_flag(V, MTE3, 0)
     core.wait_flag(V, MTE3, 0)
     core.tstore(o[core.block_idx : core.block_idx + 1], tile)
+    core.pipe_sync()
 
 
 def test_who_looks_at_a_signal_may_do_other_work():

@@ -180,6 +180,7 @@ def test_sizes_read_from_a_tensor_are_sizes():
         core.tload(x, a[:count])
         flag(core, "MTE2", "MTE3")
         core.tstore(out[:count], x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, lengths, out=OUT)
     assert kinds(run) == ["output-unwritten"]
@@ -210,6 +211,7 @@ def test_a_kernel_that_ends_its_own_coroutine_has_failed():
         flag(core, "MTE2", "MTE3")
         core.tstore(out, x)
         raise GreenletExit
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert run.status == "failed"

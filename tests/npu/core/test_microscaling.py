@@ -38,6 +38,7 @@ def product(a_type="f8e4m3", b_type="f8e4m3", four=(None, None), twice=False, sy
             core.tmatmul_mx_acc(dst, left, a_mx, right, b_mx, *four)
         flag(core, "M", "FIX")
         core.tstore(out, dst)
+        core.pipe_sync()
 
     return kernel
 

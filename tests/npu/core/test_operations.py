@@ -25,6 +25,7 @@ def vector(body, *arrays, out, **options):
         body(core, tiles[-1], *tiles[:-1])
         flag(core, "V", "MTE3")
         core.tstore(tensors[-1], tiles[-1])
+        core.pipe_sync()
 
     run = run_kernel(kernel, *arrays, out=out, **options)
     assert run.findings == [], [str(f) for f in run.findings]
@@ -191,6 +192,7 @@ def test_fill_pad_and_padded_load():
         core.tload(tile, a, pad=-1.0)
         flag(core, "MTE2", "MTE3")
         core.tstore(out, tile)
+        core.pipe_sync()
 
     run = run_kernel(kernel, part, out=np.zeros((8, 16), np.float32))
     assert run.safe
@@ -214,6 +216,7 @@ def cube(a, b, body=None, kind="f32", **options):
         (body or (lambda core, c, a, b: core.tmatmul(c, a, b)))(core, c0, a0, b0)
         flag(core, "M", "FIX")
         core.tstore(out, c0)
+        core.pipe_sync()
 
     run = run_kernel(kernel, a, b, out=np.zeros((a.shape[0], b.shape[1]), DTYPES[kind].numpy), lane="aic", **options)
     assert run.findings == [], [str(f) for f in run.findings]
@@ -263,6 +266,7 @@ def test_bias_and_extract():
         core.tmatmul_bias(c0, a0, b0, r1)
         flag(core, "M", "FIX")
         core.tstore(out, c0)
+        core.pipe_sync()
 
     run = run_kernel(kernel, a, b, bias, out=np.zeros((16, 16), np.float32), lane="aic")
     assert run.findings == []
@@ -275,6 +279,7 @@ def test_transposed_load_and_atomic_store():
         core.tload(tile, a.T)
         flag(core, "MTE2", "MTE3")
         core.tstore(out, tile)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=np.zeros((16, 8), np.float32))
     assert np.array_equal(run.outputs["out"], A.T)
@@ -332,6 +337,7 @@ def test_shapes_only_carries_integers_and_no_floats():
         flag(core, "MTE2", "MTE3")
         core.tstore(out, tile)
         core.read(a, 0, 0)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, table, out=np.zeros_like(A), shapes_only=True)
     assert kinds(run) == ["value-needed"]

@@ -29,6 +29,7 @@ def passed_on(poll_until, adds=1, sync_start=True):
         core.set_flag("MTE2", "MTE3", 1)
         core.wait_flag("MTE2", "MTE3", 1)
         core.tstore(out[core.block_idx + 1 : core.block_idx + 2], tile)
+        core.pipe_sync()
 
     def orchestrate(rt, signals, out):
         rt.submit(aiv0=kernel, args=[npu.INOUT(signals), npu.INOUT(out)], block_num=BLOCKS, sync_start=sync_start)

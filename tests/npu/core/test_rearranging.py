@@ -19,6 +19,7 @@ def test_concatenation_of_rows():
         core.tconcat(both, one, two)
         flag(core, "V", "MTE3")
         core.tstore(out, both)
+        core.pipe_sync()
 
     a, b = (RNG.standard_normal((4, n)).astype(np.float32) for n in (5, 7))
     for chip in ("a2a3", "a5"):
@@ -41,6 +42,7 @@ def test_concatenation_of_as_much_as_the_index_tiles_say(counted):
         core.tconcat(both, one, one, *([total] if counted == 3 else []), left, right)
         flag(core, "V", "MTE3")
         core.tstore(out, both)
+        core.pipe_sync()
 
     a = np.arange(32, dtype=np.float32).reshape(4, 8)
     counts = np.array([[2, 3], [8, 8], [0, 8], [5, 0]], np.int32)
@@ -82,6 +84,7 @@ def test_groups_of_32_are_sorted_with_their_indices(dtype, columns):
         core.tsort32(dst, src, where.view(valid=(2, columns)), *([tmp] if tmp else []))
         flag(core, "V", "MTE3")
         core.tstore(out, dst)
+        core.pipe_sync()
 
     values = RNG.integers(0, 9, (2, columns)).astype(dtype)
     indices = np.tile(np.arange(columns, dtype=np.int32), (2, 1))
@@ -108,6 +111,7 @@ def merge(core, a, out, lists, room, exhausted=False, found=None):
         found.append(taken)
     flag(core, "V", "MTE3", 1)
     core.tstore(out, dst)
+    core.pipe_sync()
 
 
 def lists_of(*sizes, seed=3):
@@ -156,6 +160,7 @@ def test_four_blocks_of_a_tile_are_merged():
         core.tmrgsort(dst, src, 64)
         flag(core, "V", "MTE3")
         core.tstore(out, dst)
+        core.pipe_sync()
 
     run = run_kernel(kernel, flat, out=np.zeros((1, 256), np.float32))
     assert run.findings == []
@@ -178,6 +183,7 @@ def test_a_sort_without_its_flag_is_found():
         core.tmrgsort(dst, src, 64)
         flag(core, "V", "MTE3")
         core.tstore(out, dst)
+        core.pipe_sync()
 
     assert "race" in kinds(run_kernel(kernel, lists_of(32, 32, 32, 32)[0], out=np.zeros((1, 256), np.float32)))
 

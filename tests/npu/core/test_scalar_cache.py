@@ -26,6 +26,7 @@ def test_what_is_written_back_is_seen():
         core.tload(tile, out[0:1])
         flag(core, "MTE2", "MTE3")
         core.tstore(out[1:2], tile)
+        core.pipe_sync()
 
     run = submit(kernel, X, np.zeros((4, 16), np.int32))
     assert run.findings == []
@@ -53,6 +54,7 @@ def test_a_transfer_does_not_look_into_the_cache():
         flag(core, "MTE2", "MTE3")
         core.tstore(out[1:2], tile)
         core.dcci()
+        core.pipe_sync()
 
     run = submit(kernel, X, np.zeros((4, 16), np.int32))
     assert "unflushed-write" in kinds(run)
@@ -67,6 +69,7 @@ def test_a_write_back_without_its_flag_races_with_the_transfer():
         core.tload(tile, out[0:1])
         flag(core, "MTE2", "MTE3")
         core.tstore(out[1:2], tile)
+        core.pipe_sync()
 
     assert "race" in kinds(submit(kernel, X, np.zeros((4, 16), np.int32)))
 
@@ -84,6 +87,7 @@ def test_a_value_that_a_transfer_changed_is_stale_until_it_is_dropped(dropped):
             core.dcci(out[0])
         core.write(out, 1, 0, value=int(core.read(out, 0, 0)) - int(before))
         core.dcci(out[1])
+        core.pipe_sync()
 
     run = submit(kernel, X, np.zeros((4, 16), np.int32))
     if dropped:
@@ -112,6 +116,7 @@ def test_a_value_that_another_block_wrote_is_dropped_before_it_is_read_again(dro
             core.twait(signal[0], 1)
             core.write(out, 1, 0, value=core.read(out, 0, 0))
             core.dcci(out[1])
+        core.pipe_sync()
 
     def orchestrate(rt, x, out):
         signal = rt.tensor((1,), "i32", "signal", initial_value=0)
@@ -170,6 +175,7 @@ def test_a_line_goes_to_memory_whole(steps, found):
         flag(core, "MTE2", "MTE3")
         for step in steps.split(", "):
             STEPS[step](core, out, tile)
+        core.pipe_sync()
 
     run = submit(kernel, X, np.zeros((4, 16), np.int32))
     assert sorted(kinds(run)) == found
@@ -199,6 +205,7 @@ def test_memory_is_put_by_way_of_a_tile(shape, add):
 
     def kernel(core, a, out):
         core.tput(out, a, core.alloc("UB", (2, 16)), add)
+        core.pipe_sync()
 
     def orchestrate(rt, a, out):
         rt.submit(aiv0=kernel, args=[npu.IN(a), npu.INOUT(out)])
@@ -217,6 +224,7 @@ def test_a_put_that_fits_nothing_is_refused_and_what_follows_it_needs_its_own_fl
         tile = core.alloc("UB", (2, 16), name="staging")
         core.tput(out, a, tile)
         core.tadds(tile, tile, 1.0)
+        core.pipe_sync()
 
     run = run_kernel(reads_on, np.ones((2, 16), np.float32), out=np.zeros((2, 16), np.float32))
     assert "race" in kinds(run)

@@ -21,6 +21,7 @@ def scattered(indices, out, outside="refuse", add=False, by_rows=False, ordered=
         if ordered:
             flag(core, "MTE2", "V")
         core.mscatter(out, tile, places, outside, add)
+        core.pipe_barrier("ALL")
 
     def orchestrate(rt, src, idx, out):
         args = [npu.IN(src), npu.IN(idx), npu.INOUT(out) if add else npu.OUT(out)]

@@ -60,6 +60,7 @@ def launched(mistake="", chip="a5", **options):
     def orchestrate(rt, a, b, out):
         def on_cube(core, *given):
             cube(core, *given, mistake)
+            core.pipe_sync()
 
         def on_vector(core, *given):
             vector(core, *given, mistake)
@@ -127,6 +128,7 @@ def one_element(core, x, out, ordered=True, at=(3, 5), loads=True):
     if ordered:
         flag(core, "S", "MTE3")
     core.tstore(out, tile)
+    core.pipe_sync()
 
 
 def test_one_element_becomes_a_number():

@@ -104,6 +104,7 @@ template <bool ordered> static void one_element(int64_t *args, uint32_t element)
         wait_flag(PIPE_S, PIPE_MTE3, EVENT_ID0);
     }
     TSTORE(target, tile);
+    pipe_sync();
 }
 extern "C" void sets(int64_t *args) { one_element<true>(args, 3 * C + 5); }
 extern "C" void sets_unordered(int64_t *args) { one_element<false>(args, 3 * C + 5); }

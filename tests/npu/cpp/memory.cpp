@@ -35,7 +35,7 @@ static void scatter_by(int64_t *args) {
         wait_flag(PIPE_MTE2, PIPE_V, EVENT_ID0);
     }
     MSCATTER<mode, atomic, ScatterOOB::Undefined>(target, values, places);
-    pipe_sync();
+    pipe_barrier(PIPE_ALL);
 }
 
 using Whole = Shape<1, 1, 1, R, C>;

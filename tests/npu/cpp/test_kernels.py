@@ -53,8 +53,7 @@ def python_scale(core, x, out, factor):
     core.set_flag("V", "MTE3", 0)
     core.wait_flag("V", "MTE3", 0)
     core.tstore(out[rows], tile)
-    core.set_flag("MTE3", "S", 7)
-    core.wait_flag("MTE3", "S", 7)
+    core.pipe_sync()
 
 
 def test_it_is_recorded_as_the_same_kernel_in_python():

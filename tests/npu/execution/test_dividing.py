@@ -51,6 +51,7 @@ def scaled(core, x, y):
     core.tmuls(tile, tile, 1.5)
     flag(core, "V", "MTE3")
     core.tstore(y[rows], tile)
+    core.pipe_sync()
 
 
 def chain(rt, x, y, z):
@@ -115,6 +116,7 @@ def test_reversed_order():
 def test_tasks_of_one_block_go_where_the_one_before_them_went():
     def one(core, x, y, at):
         scaled_part(core, x[at : at + ROWS], y[at : at + ROWS])
+        core.pipe_sync()
 
     def orchestrate(rt, x, y, z):
         for i in range(8):
@@ -169,6 +171,7 @@ def test_a_race_of_blocks_is_found_as_in_one_process():
         core.tload(tile, x[:ROWS])
         flag(core, "MTE2", "MTE3")
         core.tstore(y[:ROWS], tile)
+        core.pipe_sync()
 
     def orchestrate(rt, x, y, z):
         rt.submit(aiv0=same, args=[npu.IN(x), npu.OUT(y)], block_num=8)
@@ -183,6 +186,7 @@ def test_blocks_add_in_the_order_of_one_process():
         core.tload(tile, x[rows])
         flag(core, "MTE2", "MTE3")
         core.tstore_add(y[:ROWS], tile)
+        core.pipe_sync()
 
     def orchestrate(rt, x, y, z):
         rt.submit(aiv0=adds, args=[npu.IN(x), npu.INOUT(y)], block_num=8)

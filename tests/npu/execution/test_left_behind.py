@@ -17,6 +17,7 @@ def copy(core, x, y):
     core.set_flag(MTE2, MTE3, 0)
     core.wait_flag(MTE2, MTE3, 0)
     core.tstore(y[mine], tile)
+    core.pipe_sync()
 
 
 def fails(core, x, y):

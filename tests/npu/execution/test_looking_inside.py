@@ -22,6 +22,7 @@ def launch(inside, **options):
         core.set_flag(V, MTE3, 0)
         core.wait_flag(V, MTE3, 0)
         core.tstore(y[mine], tile)
+        core.pipe_sync()
 
     def orchestrate(rt, x, y):
         rt.submit(aiv=double, args=[IN(x), OUT(y)])

@@ -28,6 +28,7 @@ def double(core, x, out, factor):
     core.set_flag("V", "MTE3", 0)
     core.wait_flag("V", "MTE3", 0)
     core.tstore(out, tile)
+    core.pipe_sync()
 """
 GOLDEN = """
 import numpy as np

@@ -24,6 +24,7 @@ def test_tiles_past_the_end_of_their_memory():
         core.tload(x, a)
         flag(core, "MTE2", "MTE3")
         core.tstore(out, x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert kinds(run) == ["tile-bounds"]
@@ -46,6 +47,7 @@ def test_misaligned_tiles():
         core.tload(x, a)
         flag(core, "MTE2", "MTE3")
         core.tstore(out, x)
+        core.pipe_sync()
 
     assert kinds(run_kernel(kernel, A, out=OUT)) == ["misaligned"]
 
@@ -60,6 +62,7 @@ def test_live_tiles_that_overlap(place):
         core.texpands(y, 1.0)
         flag(core, "V", "MTE3")
         core.tstore(out, x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert kinds(run) == ["tile-overlap"]
@@ -71,6 +74,7 @@ def test_a_tile_placed_again_is_the_same_tile():
         core.tload(core.tile("UB", (8, 16), "f32", name="x"), a)
         flag(core, "MTE2", "MTE3")
         core.tstore(out, core.tile("UB", (8, 16), "f32", name="x"))
+        core.pipe_sync()
 
     assert run_kernel(kernel, A, out=OUT).safe
 
@@ -81,9 +85,11 @@ def test_each_kernel_has_its_own_names_for_one_place():
         core.tload(x, a)
         flag(core, "MTE2", "MTE3")
         core.tstore(out, x)
+        core.pipe_sync()
 
     def second(core, a, out):
         core.tstore(out, core.tile("UB", (8, 16), "f32", name="second"))
+        core.pipe_sync()
 
     def orchestrate(rt, a, out):
         (b,) = rt.submit(aiv0=first, args=[npu.IN(a), npu.CREATE((8, 16), "f32", "b")]).outputs
@@ -106,6 +112,7 @@ def test_dead_tiles_and_views_may_overlap():
         flag(core, "MTE3", "V", 1)
         other = core.tile("UB", (4, 8), "f32", 0, name="other")
         core.texpands(other, 3.0)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert run.safe
@@ -121,6 +128,7 @@ def test_uninitialised_tiles_by_the_byte():
         core.tload(x.view(valid=(8, 13)), a[:, :13])
         flag(core, "MTE2", "MTE3")
         core.tstore(out[:, :width], x.view(valid=(8, width)))
+        core.pipe_sync()
 
     for width in (13, 14):
         run = run_kernel(kernel, A, out=OUT)
@@ -135,6 +143,7 @@ def test_memory_is_fresh_in_every_block():
         flag(core, "MTE2", "MTE3")
         if core.block_idx == 1:
             core.tstore(out, x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT, blocks=2)
     assert kinds(run) == ["uninitialised-read"]
@@ -153,6 +162,7 @@ def test_device_memory_written_and_read_in_one_block(ordered):
             flag(core, "MTE3", "MTE2")
         core.tload(y, out)
         flag(core, "MTE2", "MTE3")
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert kinds(run) == ([] if ordered else ["race"])
@@ -169,6 +179,7 @@ def test_device_memory_of_other_elements_is_no_race():
         core.tload(y.view(valid=(8, 8)), a[:, 8:])
         flag(core, "MTE2", "MTE3")
         core.tstore(out[:, 8:], y.view(valid=(8, 8)))
+        core.pipe_sync()
 
     assert run_kernel(kernel, A, out=OUT).safe
 
@@ -182,6 +193,7 @@ def test_an_index_from_a_table_says_where_it_came_from():
         core.tload(x, a[page : page + 1])
         flag(core, "MTE2", "MTE3")
         core.tstore(out[:1], x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, table, out=OUT)
     finding = found(run, "out-of-bounds")
@@ -203,5 +215,6 @@ def test_of_stores_in_one_line_the_one_that_meets_counts(met):
         for half in range(2):
             core.tstore(out[:, 8 * half : 8 * half + 8], x)
         core.tload(y, out[:, 8 * met : 8 * met + 8])
+        core.pipe_sync()
 
     assert kinds(run_kernel(kernel, A, out=OUT)) == ["race"]

@@ -40,6 +40,7 @@ def digest_of(*steps, manual=False):
         core.tmuls(b, a, 2.0)
         steps[1](core)
         core.tstore(out, b)
+        core.pipe_sync()
 
     def orchestrate(rt, x, out):
         rt.submit(aiv0=kernel, args=[npu.IN(x), npu.OUT(out)])
@@ -83,6 +84,7 @@ def test_the_digest_sees_dependences_between_tasks():
         core.texpands(tile, 1.0)
         flag(core, "V", "MTE3")
         core.tstore(out, tile)
+        core.pipe_sync()
 
     def digest(*deps):
         def orchestrate(rt, a, b, c):

@@ -25,6 +25,7 @@ def clean(core, a, out):
     core.tadd(y, y, x)
     flag(core, "V", "MTE3")
     core.tstore(out, y)
+    core.pipe_sync()
 
 
 def test_a_clean_kernel_is_safe():
@@ -41,6 +42,7 @@ def test_a_missing_flag_is_a_race_with_both_lines_and_tiles():
         core.texp(y, x)
         flag(core, "V", "MTE3")
         core.tstore(out, y)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert kinds(run) == ["race"]
@@ -62,6 +64,7 @@ def test_a_flag_between_other_pipes_does_not_help():
         core.texp(y, x)
         flag(core, "V", "MTE3")
         core.tstore(out, y)
+        core.pipe_sync()
 
     assert kinds(run_kernel(kernel, A, out=OUT)) == ["race"]
 
@@ -75,6 +78,7 @@ def test_order_through_a_third_pipe_counts():
         core.texp(y, x)
         flag(core, "V", "MTE3", 1)
         core.tstore(out, y)
+        core.pipe_sync()
 
     assert run_kernel(kernel, A, out=OUT).safe
 
@@ -88,6 +92,7 @@ def test_dependent_vector_operations_need_a_barrier():
         core.tadd(y, y, x)
         flag(core, "V", "MTE3")
         core.tstore(out, y)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert kinds(run) == ["missing-barrier"]
@@ -104,6 +109,7 @@ def test_write_after_read_between_vector_operations_needs_a_barrier():
         core.texpands(x, 0.0)
         flag(core, "V", "MTE3")
         core.tstore(out, y)
+        core.pipe_sync()
 
     assert kinds(run_kernel(kernel, A, out=OUT)) == ["missing-barrier"]
 
@@ -115,6 +121,7 @@ def test_independent_vector_operations_need_none():
         core.texpands(y, 2.0)
         flag(core, "V", "MTE3")
         core.tstore(out, y)
+        core.pipe_sync()
 
     assert run_kernel(kernel, A, out=OUT).safe
 
@@ -132,6 +139,7 @@ def test_a_buffer_used_again_needs_a_flag_back(back):
             if round == 0 and back:
                 flag(core, "V", "MTE2", 2)
                 flag(core, "MTE3", "V", 2)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert run.safe is back
@@ -144,6 +152,7 @@ def test_a_flag_that_is_never_set_is_a_deadlock():
         core.tload(x, a)
         core.wait_flag("MTE2", "MTE3", 3)
         core.tstore(out, x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert run.status == "deadlocked"
@@ -159,6 +168,7 @@ def test_a_flag_of_another_event_is_a_deadlock_and_left_over():
         core.set_flag("MTE2", "MTE3", 1)
         core.wait_flag("MTE2", "MTE3", 2)
         core.tstore(out, x)
+        core.pipe_sync()
 
     assert kinds(run_kernel(kernel, A, out=OUT)) == ["deadlock", "flag-misuse", "race"]
 
@@ -170,6 +180,7 @@ def test_a_flag_nobody_waits_for_is_left_over():
         flag(core, "MTE2", "MTE3")
         core.tstore(out, x)
         core.set_flag("MTE3", "MTE2", 0)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert kinds(run) == ["flag-misuse"]
@@ -185,6 +196,7 @@ def test_a_flag_set_twice_before_its_wait():
         core.set_flag("MTE2", "MTE3", 0)
         core.wait_flag("MTE2", "MTE3", 0)
         core.tstore(out, x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert "flag-misuse" in kinds(run)
@@ -207,6 +219,7 @@ def test_an_event_used_again_before_its_wait_is_known_to_have_happened(back):
         core.tabs(y, y)
         flag(core, "V", "MTE3")
         core.tstore(out, y)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert kinds(run) == ([] if back else ["flag-misuse"])
@@ -221,6 +234,7 @@ def test_a_wait_before_its_set_in_the_program():
         core.wait_flag("MTE2", "MTE3", 0)
         core.set_flag("MTE2", "MTE3", 0)
         core.tstore(out, x)
+        core.pipe_sync()
 
     assert "comes before its set" in found(run_kernel(kernel, A, out=OUT), "flag-misuse").message
 
@@ -233,6 +247,7 @@ def test_barrier_of_all_pipes():
         core.texp(y, x)
         core.pipe_barrier("ALL")
         core.tstore(out, y)
+        core.pipe_sync()
 
     assert run_kernel(kernel, A, out=OUT).safe
 
@@ -246,6 +261,7 @@ def test_a_value_read_by_the_program_orders_what_it_issues_later():
         core.texpands(x, value)
         flag(core, "V", "MTE3")
         core.tstore(out, x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert run.safe

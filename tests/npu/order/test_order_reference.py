@@ -69,6 +69,7 @@ def kernel_of(steps):
                     core.set_flag(source, target, event)
                 case ("wait", source, target, event):
                     core.wait_flag(source, target, event)
+        core.pipe_sync()
 
     return kernel
 

@@ -17,6 +17,7 @@ def test_the_ragged_last_block_is_not_told_again():
         core.tabs(x, x)
         flag(core, "V", "MTE3")
         core.tstore(out[rows], x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT, blocks=3)
     (finding,) = run.findings
@@ -33,6 +34,7 @@ def test_tiles_of_two_names_are_two_findings():
             core.tabs(tile, tile)
         flag(core, "V", "MTE3")
         core.tstore(out, tile)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert [(f.kind, f.count, f.message.split("'")[1]) for f in run.findings] == [
@@ -49,6 +51,7 @@ def test_a_wait_that_nothing_ends_is_told_before_the_races_behind_it():
         core.texp(x, x)
         flag(core, "V", "MTE3")
         core.tstore(out, x)
+        core.pipe_sync()
 
     run = run_kernel(kernel, A, out=OUT)
     assert run.status == "deadlocked"

@@ -30,6 +30,7 @@ def zeros(core, s):
     core.texpands(tile, 0)
     flag(core, "V", "MTE3")
     core.tstore(s, tile)  # stored
+    core.pipe_sync()
 
 
 def launch(orchestrate, schedule):
@@ -122,6 +123,7 @@ def test_a_task_that_loads_signals_comes_after_those_that_notify_them(ordered, s
         core.tload(tile, s)  # loaded
         flag(core, "MTE2", "MTE3")
         core.tstore(y, tile)
+        core.pipe_sync()
 
     def orchestrate(rt, y, s):
         rt.submit(aiv0=sets, args=[INOUT(s)])

@@ -75,6 +75,7 @@ def mixed(chip, forward=True, back=True, post_pipe="FIX", rounds=2):
                 post(core, post_pipe, 0)
         if back:
             wait(core, "FIX", 1)
+        core.pipe_sync()
 
     def vector(core, x, s, out):
         rows = slice(8 * core.sub_block_id, 8 * core.sub_block_id + 8)
@@ -88,6 +89,7 @@ def mixed(chip, forward=True, back=True, post_pipe="FIX", rounds=2):
             flag(core, "MTE2", "MTE3")
             core.tstore(out[turn, rows], tile)
             flag(core, "MTE3", "MTE2")
+        core.pipe_sync()
 
     def orchestrate(rt, x, out):
         s = rt.tensor((16, 16), "f32", "s")
@@ -240,6 +242,7 @@ def test_all_cores_of_a_kind_meet_at_a_flag(schedule):
         core.tload(tile, s[other : other + 1])
         flag(core, "MTE2", "MTE3", 1)
         core.tstore(out[core.block_idx : core.block_idx + 1], tile)
+        core.pipe_sync()
 
     def orchestrate(rt, x, out):
         s = rt.tensor((8, 16), "f32", "s")
@@ -275,6 +278,7 @@ def send(core, x, s, signal, value=1):
     core.tstore(s, tile)
     flag(core, "MTE3", "S")
     core.tnotify(signal[0], value)
+    core.pipe_sync()
 
 
 def receive(core, s, signal, out, value=1, cmp="eq"):
@@ -283,6 +287,7 @@ def receive(core, s, signal, out, value=1, cmp="eq"):
     core.tload(tile, s)
     flag(core, "MTE2", "MTE3")
     core.tstore(out, tile)
+    core.pipe_sync()
 
 
 def outcome(first, second, schedule="canonical", **options):
@@ -405,6 +410,7 @@ def ones(core, out):
     core.texpands(tile, 1.0)
     flag(core, "V", "MTE3")
     core.tstore(out, tile)
+    core.pipe_sync()
 
 
 @pytest.mark.parametrize("op", ["set", "add"])

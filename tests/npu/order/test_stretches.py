@@ -38,6 +38,7 @@ def races(core, x, y):
     core.set_flag("MTE2", "MTE3", 0)
     core.wait_flag("MTE2", "MTE3", 0)
     core.tstore(y[rows], tile)
+    core.pipe_sync()
 
 
 @pytest.mark.parametrize("rows", [1, 4, 1 << 15])
@@ -59,6 +60,7 @@ def test_more_violations_than_there_is_room_for_are_the_first_ones(monkeypatch):
     def kernel(core, x, y):
         rows = slice(ROWS * core.block_idx, ROWS * (core.block_idx + 1))
         core.tstore(y[rows], core.tile("UB", (ROWS, 16), "f32", 64 * core.block_idx, name="x"))
+        core.pipe_sync()
 
     x = np.ones((5 * ROWS, 16), np.float32)
     run = run_kernel(kernel, x, out=np.zeros_like(x), blocks=5)

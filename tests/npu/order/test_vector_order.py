@@ -15,6 +15,7 @@ def dependent(core, a, out):
     core.tmuls(tile, tile, 2.0)
     flag(core, "V", "MTE3")
     core.tstore(out, tile)
+    core.pipe_sync()
 
 
 def unflagged(core, a, out):
@@ -23,6 +24,7 @@ def unflagged(core, a, out):
     flag(core, "MTE2", "V")
     core.tadds(tile, tile, 1.0)
     core.tstore(out, tile)
+    core.pipe_sync()
 
 
 @pytest.mark.parametrize(("chip", "found"), [("a2a3", ["missing-barrier"]), ("a5", [])])

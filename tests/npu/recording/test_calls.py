@@ -48,6 +48,7 @@ def test_both_calls_of_a_race_between_helpers():
         fetch(core, tile, x)
         twice(core, tile)
         keep(core, out, tile)
+        core.pipe_sync()
 
     (race,) = launch(kernel).findings
     assert race.kind == "race"
@@ -72,6 +73,7 @@ def test_the_call_that_lacks_the_barrier_is_named_and_not_the_first():
         double(core, tile)  # nothing between
         twice(core, tile) if core.block_idx else flag(core, "V", "MTE3")
         keep(core, out, tile)
+        core.pipe_sync()
 
     (missing,) = launch(kernel).findings
     assert missing.kind == "missing-barrier"
@@ -88,6 +90,7 @@ def test_a_line_of_the_kernel_itself_is_called_by_nobody():
         [core.tmuls(tile, tile, 2.0) for _ in range(1)]
         flag(core, "V", "MTE3")
         core.tstore(out, tile)
+        core.pipe_sync()
 
     (race,) = launch(kernel).findings
     assert [other.role for other in race.others] == ["the earlier operation writes it"]
@@ -100,6 +103,7 @@ def test_findings_made_while_the_kernel_runs():
         flag(core, "V", "MTE3")
         keep(core, x, tile)
         keep(core, out, tile)
+        core.pipe_sync()
 
     (finding,) = launch(kernel).findings
     assert finding.kind == "argument-direction"
@@ -127,6 +131,7 @@ def test_flags_and_values_read_in_helpers():
         core.set_flag("MTE3", "V", 3)
         core.wait_flag("MTE3", "V", 3)
         flag_again(core)
+        core.pipe_sync()
 
     def flag_again(core):
         core.set_flag("V", "MTE3", 1)
@@ -142,6 +147,7 @@ def test_every_order_names_the_same_calls():
         fetch(core, tile, x)
         twice(core, tile)
         keep(core, out, tile)
+        core.pipe_sync()
 
     told = {tuple(lines_of(launch(kernel, schedule=s).findings[0])) for s in ("canonical", "reversed", 3)}
     assert len(told) == 1

@@ -16,6 +16,7 @@ def fill(core, out, value):
     core.texpands(tile, value)
     flag(core, "V", "MTE3")
     core.tstore(out, tile)
+    core.pipe_sync()
 
 
 def add(core, source, target, value):
@@ -25,6 +26,7 @@ def add(core, source, target, value):
     core.tadds(tile, tile, value)
     flag(core, "V", "MTE3")
     core.tstore(target, tile)
+    core.pipe_sync()
 
 
 def add_to(core, target, value):
@@ -44,6 +46,7 @@ def rows_of(core, out):
     core.texpands(tile, float(core.block_idx))
     flag(core, "V", "MTE3")
     core.tstore(out[core.block_idx : core.block_idx + 1], tile)
+    core.pipe_sync()
 
 
 @pytest.mark.parametrize(("chip", "aivs"), [("a2a3", 48), ("a5", 72)])
@@ -133,6 +136,7 @@ def read_and_store(core, source, out):
     core.texpands(tile, core.read(source, 0))
     flag(core, "V", "MTE3")
     core.tstore(out, tile)
+    core.pipe_sync()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -276,6 +280,7 @@ def write_gate(core, gate):
     core.texpands(tile, 5)
     flag(core, "V", "MTE3")
     core.tstore(gate, tile)
+    core.pipe_sync()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

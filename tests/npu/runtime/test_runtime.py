@@ -17,6 +17,7 @@ def fill(value):
         core.texpands(tile, value)
         flag(core, "V", "MTE3")
         core.tstore(out, tile)
+        core.pipe_sync()
 
     kernel.__name__ = f"fill_{value}"
     return kernel
@@ -29,6 +30,7 @@ def add_one(core, source, target):
     core.tadds(tile, tile, 1.0)
     flag(core, "V", "MTE3")
     core.tstore(target, tile)
+    core.pipe_sync()
 
 
 def copy(core, source, target):
@@ -36,6 +38,7 @@ def copy(core, source, target):
     core.tload(tile, source)
     flag(core, "MTE2", "MTE3")
     core.tstore(target, tile)
+    core.pipe_sync()
 
 
 def launch(orchestrate, *arrays, chip="a2a3", changes=None, **options):
@@ -73,12 +76,14 @@ def test_parts_that_do_not_overlap_are_independent():
         core.tload(tile, source)
         flag(core, "MTE2", "MTE3")
         core.tstore(target, tile)
+        core.pipe_sync()
 
     def copy_columns(core, source, target):
         tile = core.alloc("UB", (8, 8), valid=(8, 4))
         core.tload(tile, source)
         flag(core, "MTE2", "MTE3")
         core.tstore(target, tile)
+        core.pipe_sync()
 
     run = launch(orchestrate, X, ZERO)
     assert run.findings == []
@@ -236,6 +241,7 @@ def test_tensors_nobody_wrote_and_outputs_not_all_written():
         core.texpands(tile, 1.0)
         flag(core, "V", "MTE3")
         core.tstore(out[:4], tile)
+        core.pipe_sync()
 
     run = launch(lambda rt, out: rt.submit(aiv0=half, args=[npu.OUT(out)]) and None)
     assert kinds(run) == ["output-unwritten"]
@@ -248,6 +254,7 @@ def spread(core, x, out):
     core.tload(tile, x[core.block_idx : core.block_idx + 1])
     flag(core, "MTE2", "MTE3")
     core.tstore(out[row : row + 1], tile)
+    core.pipe_sync()
 
 
 clash = False
@@ -276,6 +283,7 @@ def add_rows(core, x, out):
     flag(core, "MTE2", "MTE3")
     store = core.tstore if plain else core.tstore_add
     store(out[:1], tile)
+    core.pipe_sync()
 
 
 plain = False
@@ -313,6 +321,7 @@ def test_two_vector_lanes_that_write_the_same_rows(apart):
         flag(core, "V", "MTE3")
         first = 4 * core.sub_block_id if apart else 3 * core.sub_block_id
         core.tstore(out[first : first + 4], tile)
+        core.pipe_sync()
 
     run = launch(lambda rt, out: rt.submit(aiv=kernel, args=[npu.OUT(out)]) and None)
     assert kinds(run) == ([] if apart else ["output-unwritten", "race"])
@@ -451,6 +460,7 @@ def test_sub_block_ids():
         flag(core, "V", "MTE3")
         first = 4 * core.sub_block_id
         core.tstore(out[first : first + 4], tile)
+        core.pipe_sync()
 
     run = launch(lambda rt, out: rt.submit(aiv=kernel, args=[npu.OUT(out)]) and None)
     assert run.findings == []

@@ -35,6 +35,7 @@ def kernel_of(direction, rows):
             flag(core, "MTE2", "MTE3")
         if direction != "IN":
             core.tstore(part, tile)
+        core.pipe_sync()
 
     kernel.__name__ = f"{direction}{rows}"
     return kernel

@@ -42,6 +42,7 @@ def test_what_a_kernel_catches_is_found(name):
         core.tstore(out, tile)
         with contextlib.suppress(Exception):
             attempts(core)[name]()
+        core.pipe_sync()
 
     run = run_kernel(kernel, X, out=ZERO)
     assert run.status == "finished"
@@ -89,6 +90,7 @@ def test_a_kernels_own_error_that_it_catches_is_its_own():
         core.tload(tile, a)
         flag(core, "MTE2", "MTE3")
         core.tstore(out, tile)
+        core.pipe_sync()
 
     assert run_kernel(kernel, X, out=ZERO).findings == []
 

@@ -40,6 +40,7 @@ def consume(rounds, rows=8):
             flag(core, "MTE2", "MTE3", 1)
             first = rows * core.sub_block_id
             core.tstore(out[first : first + rows], tile)
+        core.pipe_sync()
 
     return aiv
 
@@ -63,6 +64,7 @@ def whole(core, x, out, fifo):
     core.tpop(fifo, tile)
     flag(core, "MTE2", "MTE3")
     core.tstore(out, tile)
+    core.pipe_barrier("ALL")
 
 
 def test_lanes_to_the_cube():
@@ -143,6 +145,7 @@ def test_memory_between_cores_is_ordered_by_the_fifo_only():
             core.tstore(out, tile)
             if not pushed_first:
                 core.tpush(fifo, tile)
+            core.pipe_barrier("ALL")
 
         def aiv(core, x, out, fifo):
             tile = core.alloc("UB", (8, 16), "f32")

@@ -34,6 +34,7 @@ class Noting:
             core.tstore(y[own], tile)
             flag(core, "MTE3", "MTE2")
             self.note(self.written, block, own)
+        core.pipe_sync()
 
     def note(self, where, block, rows):
         where.append((block, set(range(rows.start * COLUMNS, rows.stop * COLUMNS))))
@@ -93,6 +94,7 @@ def test_blocks_of_which_several_read_an_element_are_found_by_the_last_of_them()
 
     def writes(core, x, y):
         core.tstore(y[5:7], core.tile("UB", (2, COLUMNS), "f32", 0))
+        core.pipe_sync()
 
     def orchestrate(rt, x, y):
         rt.submit(aiv0=writes, args=[npu.IN(x), npu.OUT(y)], block_num=1)

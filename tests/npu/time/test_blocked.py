@@ -15,6 +15,7 @@ def ones(core, out):
     core.texpands(tile, 1.0)
     flag(core, "V", "MTE3")
     core.tstore(out[:, :8], tile)
+    core.pipe_sync()
 
 
 def row_of_ones(core, out):
@@ -22,6 +23,7 @@ def row_of_ones(core, out):
     core.texpands(tile, 1.0)
     flag(core, "V", "MTE3")
     core.tstore(out[core.block_idx : core.block_idx + 1], tile)
+    core.pipe_sync()
 
 
 def one_scope(rt, out):

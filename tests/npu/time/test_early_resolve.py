@@ -23,6 +23,7 @@ def work(core, source, target, rounds=1):
         core.pipe_barrier("V")
     flag(core, "V", "MTE3")
     core.tstore(target[core.block_idx : core.block_idx + 1], tile)
+    core.pipe_sync()
 
 
 def chain(early, blocks=1, second=1, predicate=None, rounds=3000, **options):

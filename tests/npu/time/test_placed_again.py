@@ -24,6 +24,7 @@ def uneven(core, a, out):
         core.texpands(tile, 0.0)
     flag(core, "V", "MTE3")
     core.tstore(out[16 * core.block_idx : 16 * core.block_idx + 16], tile.rows(0, 16))
+    core.pipe_sync()
 
 
 @pytest.mark.parametrize(("bandwidth", "lanes"), [("1600 GB/s", [1, 2, 1, 1]), ("4 GB/s", [1, 2, 2, 2])])

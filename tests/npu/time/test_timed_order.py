@@ -65,6 +65,7 @@ def test_memory_of_the_heap_is_not_used_again_before_its_last_user_is_done(makes
 
     def make(core, part):
         core.tstore(part, filled(core))
+        core.pipe_sync()
 
     def both(core, part):
         tile = filled(core)
@@ -72,12 +73,14 @@ def test_memory_of_the_heap_is_not_used_again_before_its_last_user_is_done(makes
         core.tload(tile, part)
         flag(core, "MTE2", "MTE3", 1)
         core.tstore(part, tile)
+        core.pipe_sync()
 
     def use(core, part, out):
         tile = core.alloc("UB", (8, 64))
         core.tload(tile, part)
         flag(core, "MTE2", "MTE3", 1)
         core.tstore(out, tile)
+        core.pipe_sync()
 
     def filled(core):
         tile = core.alloc("UB", (8, 64))

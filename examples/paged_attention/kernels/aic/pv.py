@@ -26,3 +26,4 @@ def pv(core, p, value_cache, block_table, context_lens, o, page):
     core.set_flag("M", "FIX", 0)
     core.wait_flag("M", "FIX", 0)
     core.tstore(o[b], o_l0)
+    core.pipe_sync()

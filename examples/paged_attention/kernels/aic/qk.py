@@ -26,3 +26,4 @@ def qk(core, query, key_cache, block_table, context_lens, scores, page):
     core.set_flag("M", "FIX", 0)
     core.wait_flag("M", "FIX", 0)
     core.tstore(scores[b, :, :keys], s_l0)
+    core.pipe_sync()

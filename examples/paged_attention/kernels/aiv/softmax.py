@@ -33,3 +33,4 @@ def softmax(core, scores, context_lens, p, m, l, page, scale):
     core.tstore(p[b, :, :keys], p_ub)
     core.tstore(m[b], m_ub)
     core.tstore(l[b], l_ub)
+    core.pipe_sync()

@@ -51,3 +51,4 @@ def update(core, m, l, o, context_lens, running_max, running_sum, out, page, pag
     core.tstore(running_max[b], max_ub)
     core.tstore(running_sum[b], sum_ub)
     core.tstore(out[b], out_ub)
+    core.pipe_sync()

@@ -35,6 +35,7 @@ def vector(
     finish_empty(at, lens, out)
     core.wait_flag(V, MTE2, SCORES)
     vector_events(core.wait_flag)
+    core.pipe_sync()
 
 
 def _softmax(at: Vector, group: Group, buffer: int, s_fifo: FifoState, p_fifo: FifoState) -> None:

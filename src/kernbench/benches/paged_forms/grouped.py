@@ -52,6 +52,7 @@ def vector(
     if at.half is not None:
         core.wait_flag(V, MTE2, SCORES)
     vector_events(core.wait_flag)
+    core.pipe_sync()
 
 
 def _take(at: Vector, group: Group, i: int, buffer: int, s_fifo: FifoState) -> None:

@@ -59,6 +59,7 @@ def qk(
     core.set_flag(M, FIX, 0)
     core.wait_flag(M, FIX, 0)
     core.tstore(s[item.number, : item.rows, : step.keys], s_l0)
+    core.pipe_sync()
 
 
 def softmax(
@@ -102,6 +103,7 @@ def softmax(
     core.tstore(p[item.number, mine, : step.keys], p_ub)
     core.tstore(m[item.number, mine], m_ub)
     core.tstore(l[item.number, mine], l_ub)
+    core.pipe_sync()
 
 
 def pv(
@@ -129,6 +131,7 @@ def pv(
     core.set_flag(M, FIX, 0)
     core.wait_flag(M, FIX, 0)
     core.tstore(o[item.number, : item.rows], o_l0)
+    core.pipe_sync()
 
 
 def begin(core: KernelCore, m_all: Tensor, l_all: Tensor, o_all: Tensor, shape: Shape) -> None:
@@ -149,6 +152,7 @@ def begin(core: KernelCore, m_all: Tensor, l_all: Tensor, o_all: Tensor, shape: 
     core.tstore(m_all[item.number, mine], m_ub)
     core.tstore(l_all[item.number, mine], l_ub)
     core.tstore(o_all[item.number, mine], o_ub)
+    core.pipe_sync()
 
 
 def update(
@@ -203,6 +207,7 @@ def update(
     core.tstore(m_all[item.number, mine], mn_ub)
     core.tstore(l_all[item.number, mine], la_ub)
     core.tstore(o_all[item.number, mine], oa_ub)
+    core.pipe_sync()
 
 
 def divide(core: KernelCore, lens: Tensor, l_all: Tensor, o_all: Tensor, out: Tensor, shape: Shape) -> None:
@@ -223,6 +228,7 @@ def divide(core: KernelCore, lens: Tensor, l_all: Tensor, o_all: Tensor, out: Te
     core.set_flag(V, MTE3, 0)
     core.wait_flag(V, MTE3, 0)
     core.tstore(out[item.batch, item.first + first : item.first + first + count], o_ub)
+    core.pipe_sync()
 
 
 def orchestrate(

@@ -22,11 +22,13 @@ from kernbench.npu.isa.units import (
     ALL,
     EVENTS,
     LANES,
+    OUTPUT,
     PIPE_NUMBER,
     PIPES_OF,
     REACHED,
     SPACES_OF,
     UB,
+    S,
     capacities,
 )
 from kernbench.npu.recording.calls import Calls
@@ -267,6 +269,15 @@ class Core:
             row = ROW.pack(op.code, self.lane, max(0, number), site, NONE, number, NONE, NONE, 0, 0)
             self._memo[key] = row
         self._append(row)
+
+    def pipe_sync(self) -> None:
+        """The end of a kernel: its program waits until the pipe of its results (FIX of an AIC, MTE3 of an AIV) has
+        stored them. The hardware does not wait for pipes when a kernel ends.
+        """
+        frame = _getframe(1)
+        if frame is not self._frame:
+            self._entered(frame)
+        self.emit_flags(frame, OUTPUT[self.lane], S, EVENTS - 1)
 
     def _flag(self, op: Operation, frame: FrameType, key: tuple[int, int, str, str, int], owner: str) -> bytes:
         src, dst, event = key[2:]

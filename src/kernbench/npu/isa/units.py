@@ -9,6 +9,8 @@ S, V, M, MTE1, MTE2, MTE3, FIX, ALL = "S", "V", "M", "MTE1", "MTE2", "MTE3", "FI
 PIPES = (S, V, M, MTE1, MTE2, MTE3, FIX)
 PIPE_NUMBER = {name: number for number, name in enumerate(PIPES)}
 PIPES_OF = {AIC: (S, M, MTE1, MTE2, MTE3, FIX), AIV0: (S, V, MTE2, MTE3), AIV1: (S, V, MTE2, MTE3)}
+# the pipe by which a core's results leave it
+OUTPUT = {AIC: FIX, AIV0: MTE3, AIV1: MTE3}
 EVENTS = 8
 # each pipe of each lane is a thread of its own
 PER_LANE = len(PIPES)

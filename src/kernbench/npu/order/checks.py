@@ -9,7 +9,7 @@ from kernbench.common.dtypes import ITEMSIZE, Array
 from kernbench.npu.core.tiles import describe
 from kernbench.npu.isa.model import ChipModel
 from kernbench.npu.isa.operations import CLASSES, NAMES, POST
-from kernbench.npu.isa.units import LANES, PIPES, THREADS, capacities, memory_of
+from kernbench.npu.isa.units import LANES, OUTPUT, PER_LANE, PIPE_NUMBER, PIPES, THREADS, S, capacities, memory_of
 from kernbench.npu.order import clocks, happens_before, stretches
 from kernbench.npu.order.cells import lay_out
 from kernbench.npu.recording.record import NpuRecording
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CANNOT_RUN = (happens_before.NEVER_SET,)
 _OF_TILES = (happens_before.RACE, happens_before.UNINITIALISED, happens_before.OVERLAP)
-_AT_THE_END = (happens_before.NEVER_SET, happens_before.NEVER_WAITED)
+_AT_THE_END = (happens_before.NEVER_SET, happens_before.NEVER_WAITED, happens_before.UNDRAINED)
 NOTHING = np.empty(0, np.uint64)
 
 
@@ -35,7 +35,9 @@ def check_order(context: Context, buffers: int, ended: bool) -> bool:
     if not recording.count:
         return True
     rows = recording.array()
-    found, _ = inspect(recording, context.chip, buffers)
+    posts = posts_table(recording)
+    found, _ = inspect(recording, context.chip, buffers, posts=posts)
+    found = _but_awaited(recording, posts, found)
     if not ended:
         found = found[~(np.isin(found[:, 0], _AT_THE_END) & (found[:, 1] >= recording.block_first[-1]))]
     folded = _folded(rows["site"], found, _alike(recording))
@@ -83,6 +85,34 @@ def posts_table(recording: NpuRecording, watched: list[int] | None = None) -> cl
     return clocks.Posts(starts.astype(np.int64), sources, carried, rows_of, wanted, room)
 
 
+def _but_awaited(recording: NpuRecording, posts: clocks.Posts, found: Array) -> Array:
+    """All violations but last stores of blocks for which the program of another block of the task waits: a task ends
+    with all its blocks.
+    """
+    ends = np.flatnonzero(found[:, 0] == happens_before.UNDRAINED)
+    if not len(ends) or not recording.rests_on:
+        return found
+    rows, task = recording.array(), recording.block_task
+    thread = rows["lane"].astype(np.int64) * PER_LANE + rows["pipe"]
+    # by the block that posts: the posts that other blocks of its task wait for
+    awaited: dict[int, set[int]] = {}
+    for post, wait in zip(*recording.post_edges(), strict=True):
+        one, other = _block_of(recording, post), _block_of(recording, wait)
+        if one != other and task[one] == task[other]:
+            awaited.setdefault(one, set()).add(int(rows["x"][post]))
+    kept = np.ones(len(found), np.bool_)
+    for end in ends:
+        row = int(found[end, 1])
+        block = _block_of(recording, row)
+        earlier = int((thread[recording.block_first[block] : row] == thread[row]).sum())
+        kept[end] = not any(posts.carried[post][thread[row]] > earlier for post in awaited.get(block, ()))
+    return found[kept]
+
+
+def _block_of(recording: NpuRecording, row: int) -> int:
+    return int(np.searchsorted(recording.firsts(), row, side="right")) - 1
+
+
 def _alike(recording: NpuRecording) -> list[int]:
     """For each tile the first with its name and offset: the last iteration of a loop may use it with another valid
     part.
@@ -117,7 +147,7 @@ def _reach(pattern: "Pattern") -> int:
 
 def _who(context: Context, row: int) -> str:
     recording = context.recording
-    block = int(np.searchsorted(recording.firsts(), row, side="right")) - 1
+    block = _block_of(recording, row)
     task = context.tasks[recording.block_task[block]]
     return f"{task.describe()}, block {recording.block_index[block]}"
 
@@ -302,6 +332,35 @@ def _order_in_memory(rows: Array, row: int, other: int) -> str:
     return "flags order the pipes of one core: hand what the other core needs over by a FIFO, or make it a later task"
 
 
+def _undrained(context: Context, rows: Array, row: int, other: int, tile: int) -> Finding:
+    pipe, is_result = PIPES[_value(rows, "pipe", row)], OUTPUT[_value(rows, "lane", row)]
+    buffer = context.buffers[_value(rows, "c", row)]
+    message = (
+        f"{_act(context, rows, row)} to {buffer.describe()} may still be under way when its kernel has ended: no "
+        f"program waits for {pipe} after it, so later tasks may find what was there before [{_who(context, row)}]"
+    )
+    drain = "pipe_sync()" if pipe == is_result else f"set_flag({pipe}, S, event) and wait_flag({pipe}, S, event)"
+    hint = f"end the kernel with {drain} or pipe_barrier(ALL), on each path to its end and after its last store"
+    return Finding("undrained-store", message, _location(context, rows, row), _useless(context, rows, row), hint)
+
+
+def _useless(context: Context, rows: Array, row: int) -> tuple[Other, ...]:
+    """What looks as if it waited for a store at the end of a kernel, and does not."""
+    firsts = context.recording.firsts()
+    block = _block_of(context.recording, row)
+    op, lane, pipe, a, b = (rows[name] for name in ("op", "lane", "pipe", "a", "b"))
+    here = np.arange(len(rows))
+    here = (here >= firsts[block]) & (here < firsts[block + 1]) & (lane == lane[row])
+    barrier, wait = NAMES.index("pipe_barrier"), NAMES.index("wait_flag")
+    program = PIPE_NUMBER[S]
+    drains = ((op == wait) & (a == pipe[row]) & (b == program)) | ((op == barrier) & (a < 0))
+    early = np.flatnonzero(here & drains)[-1:]
+    own = np.flatnonzero(here & (op == barrier) & (a == pipe[row]))[-1:]
+    found = [Other("the program waits here, before this store", _location(context, rows, at)) for at in early]
+    role = f"this barrier makes later operations of {PIPES[int(pipe[row])]} wait, and not the program"
+    return (*found, *(Other(role, _location(context, rows, at)) for at in own if at > row))
+
+
 def memory_meets(recording: NpuRecording, one: np.void, two: np.void) -> bool:
     """Whether two transfers share an element."""
     sets = []
@@ -323,4 +382,5 @@ _FINDINGS = {
     happens_before.NEVER_WAITED: _never_waited,
     happens_before.SET_LATE: _set_late,
     happens_before.GM_RACE: _gm_race,
+    happens_before.UNDRAINED: _undrained,
 }

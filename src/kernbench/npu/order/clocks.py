@@ -99,12 +99,14 @@ class Clocks(NamedTuple):
 
 class Memory(NamedTuple):
     """By buffer of device memory the last row that accessed it, by row the previous one (a linked list), and by
-    buffer the last block that stores to it: only there can a block's accesses race.
+    buffer the last block that stores to it: only there can a block's accesses race. By pipe the last row of the block
+    that stores.
     """
 
     last: Ints
     before: Ints
     stored_in: Ints
+    stored_by: Ints
 
 
 class Fifos(NamedTuple):

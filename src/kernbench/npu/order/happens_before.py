@@ -5,7 +5,8 @@ these are also done then. `set_flag` passes the clock of its pipe, with all entr
 waits for it; after `pipe_barrier` the pipe's own entries are done. A message in a FIFO passes the clock of the pipe
 that pushed it to the one that pops it, and a free slot passes one back. A post to other cores passes its clock to waits
 of its block that depend on it (what it passes to other blocks is kept for `signal_order`). What the scalar pipe has
-read or waited for is done before everything issued later, because the scalar pipe issues it.
+read or waited for is done before everything issued later, because the scalar pipe issues it. A block ends with the
+programs of its cores, which the scalar pipes run: what these do not know to be done then may still be under way.
 
 Memory is divided into cells: the pieces into which the edges of all tiles of a launch cut it (`cells`), so that every
 tile consists of whole cells. At the start of a block nothing is ordered and all memory is unwritten.
@@ -24,7 +25,7 @@ _S = PIPE_NUMBER["S"]
 _ADD = OPERATIONS["tstore_add"].code
 
 # kinds of violations: codes of the rows of `violations`
-RACE, UNINITIALISED, OVERLAP, SET_TWICE, NEVER_SET, NEVER_WAITED, SET_LATE, GM_RACE = range(8)
+RACE, UNINITIALISED, OVERLAP, SET_TWICE, NEVER_SET, NEVER_WAITED, SET_LATE, GM_RACE, UNDRAINED = range(9)
 MOST = 4096
 
 
@@ -181,8 +182,10 @@ def _flag(i, what, block, touches, src, dst, event, flags, clocks, found):  # ty
 
 
 @inlined
-def _end_block(flags, touches, found):  # type: ignore[no-untyped-def]
-    """Report flags that are left set; then clear all flags."""
+def _end_block(flags, touches, memory, clocks, found):  # type: ignore[no-untyped-def]
+    """Report flags that are left set, and clear all flags. Report the last store of each pipe, as it has them in order,
+    if no core's program knows it to be done.
+    """
     set_row, early = flags.set_row, flags.early
     for t in range(touches):
         key = flags.touched[t]
@@ -191,6 +194,13 @@ def _end_block(flags, touches, found):  # type: ignore[no-untyped-def]
         if early[key] >= 0:
             _emit(found, NEVER_SET, early[key], -1, -1)
         set_row[key] = flags.wait_row[key] = early[key] = -1
+    for p in range(THREADS):
+        i = memory.stored_by[p]
+        drained = i < 0 or p % PER_LANE == _S
+        for lane in range(0, THREADS, PER_LANE):
+            drained = drained or clocks.seq[i] < clocks.known[lane + _S, p]
+        if not drained:
+            _emit(found, UNDRAINED, i, -1, -1)
 
 
 @inlined
@@ -214,6 +224,8 @@ def _memory(i, what, p, rows, classes, memory, clocks, found):  # type: ignore[n
     later.
     """
     buffer, low, high = rows.c[i], rows.x[i], clocks.ends[i]
+    if what == STORE:
+        memory.stored_by[p] = i
     r = memory.last[buffer]
     while r >= 0:
         both_add = rows.op[i] == _ADD and rows.op[r] == _ADD
@@ -278,6 +290,7 @@ def _begin_block(block, first, end, rows, classes, memory, clocks):  # type: ign
     """Clear the clocks, and the lists of accesses to buffers that the block stores to."""
     clocks.known[:] = 0
     clocks.done[:] = 0
+    memory.stored_by[:] = -1
     for i in range(first, end):
         if classes[rows.op[i]] == STORE and rows.c[i] >= 0:
             memory.stored_in[rows.c[i]] = block
@@ -343,5 +356,5 @@ def check_blocks(  # type: ignore[no-untyped-def]
                 for q in range(PER_LANE):
                     if q != _S:
                         _join(known[lane * PER_LANE + q], known[p])
-        _end_block(flags, touches, found)
+        _end_block(flags, touches, memory, clocks, found)
     return total

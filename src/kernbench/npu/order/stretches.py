@@ -58,7 +58,7 @@ def check(
     ends = _ends(firsts)
     most = int(np.diff(firsts[ends]).max(initial=0))
     clocks = Clocks(np.zeros((THREADS, THREADS), np.int64), np.zeros(THREADS, np.int64), *np.zeros((3, most), np.int64))
-    memory = Memory(np.full(buffers, -1, np.int64), np.full(most, -1, np.int64), np.full(buffers, -1, np.int64))
+    memory = Memory(*(np.full(size, -1, np.int64) for size in (buffers, most, buffers, THREADS)))
     # for each pipe and number of its entries: how many of them are accesses
     longest = int(np.diff(firsts).max(initial=0)) if len(identity) else 0
     prefix = np.zeros((THREADS, longest + 1), np.int64)
