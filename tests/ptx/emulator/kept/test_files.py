@@ -98,4 +98,6 @@ def test_those_that_were_not_used_for_longest_go_first(folder, monkeypatch):
         os.utime(folder / name, (number, number))
     files.read("a")
     files.write("d", bytes(30))
-    assert {path.name for path in Path(folder).iterdir()} == {"a", "c", "d"}
+    assert {path.name for path in Path(folder).iterdir()} == {"a", "b", "c", "d"}
+    files.write("0", bytes(30))
+    assert {path.name for path in Path(folder).iterdir()} == {"a", "d", "0"}

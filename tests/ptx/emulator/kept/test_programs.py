@@ -3,6 +3,7 @@
 import io
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from kernbench.ptx.reference.programs import changed_program, safe_program
 from kernbench.ptx.text import parser
 from kernbench.ptx.text.keeping import Kept
 
+CORPUS = Path(__file__).parents[2] / "triton"
+LONG = building._LONG
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 # half of the shared words are written; a branch on those that were not is a finding, which rests on what follows values
 UNDEFINED = (
@@ -183,6 +186,18 @@ def test_the_next_process_neither_validates_nor_builds(kept):
     calls = kept()
     assert values(ptx.parse(MIXED)) == expected
     assert calls == []
+
+
+@pytest.mark.parametrize("name", ["matmul_sm_80", "attn_sm_90"])
+def test_what_compilers_make_of_a_usual_kernel_is_kept(kept, monkeypatch, name):
+    monkeypatch.setattr(building, "_LONG", LONG)
+    text = (CORPUS / f"{name}.ptx").read_text()
+    for expected in (["validate", "build"], []):
+        calls = kept()
+        module = ptx.parse(text)
+        building.check_valid(module)
+        assert building.program_of(next(iter(module.kernels.values()))).sites
+        assert calls == expected
 
 
 def test_a_damaged_file_is_written_anew(kept, tmp_path):

@@ -23,8 +23,8 @@ _PROGRAMS: Kept[Hashable, tuple[tuple[Item, ...], Program]] = Kept(200_000)
 # valid modules, up to this many characters in total; a module that was not read from a text counts as `_UNREAD`
 _VALID: Kept[Hashable, tuple[Item, ...]] = Kept(8_000_000)
 _UNREAD = 100_000
-# texts longer than this are cached on disk as well: shorter ones are built as fast as they are read
-_LONG = 100_000
+# texts longer than this are cached on disk as well: a shorter one is built in less time than it takes to write it
+_LONG = 2_000
 _VALID_TEXT = b"valid"
 
 
