@@ -10,6 +10,7 @@ from tests.ptx.toolchain import PTXAS, need_ptxas
 
 from kernbench import ptx
 from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.ptx.devices import toolkit
 from kernbench.ptx.devices.assembler import AssemblyError, KernelResources, assemble, find_ptxas, parse_resources
 
 HEADER = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -186,6 +187,58 @@ def test_where_ptxas_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     assert find_ptxas() == home
+
+
+OLD = "ptxas module.ptx, line 1; fatal   : Unsupported .version 9.4; current version is '9.0'"
+
+
+def release_of(path, number, body):
+    """A ptxas of a release."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return script(path, f"[ $1 = --version ] && echo 'release, V{number}' && exit 0\n{body}")
+
+
+@pytest.fixture
+def only(tmp_path, monkeypatch):
+    """Nowhere is a ptxas but below this folder, in which `bin` is on PATH and `packages` are the running Python's."""
+    monkeypatch.delenv("KERNBENCH_PTXAS", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(toolkit.sysconfig, "get_path", lambda name: str(tmp_path / "packages"))
+    monkeypatch.setattr(toolkit.site, "getusersitepackages", lambda: str(tmp_path / "nothing"))
+    monkeypatch.setattr(toolkit, "_homes", lambda program: iter(()))
+    monkeypatch.setattr(toolkit, "_usual_folders", lambda program: iter(()))
+    return tmp_path
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    "says", [OLD, "ptxas fatal   : Value 'sm_90a' is not defined for option 'gpu-name'", "Unsupported .target 'sm_90a'"]
+)
+def test_the_newest_ptxas_of_the_packages_reads_what_the_first_cannot(only, says):
+    release_of(only / "bin" / "ptxas", "13.0.88", f'echo "{says}"; exit 255')
+    made = 'for word in "$@"; do case $word in --output-file=*) echo code > "${word#*=}";; esac; done'
+    release_of(only / "packages/nvidia/cu13/bin/ptxas", "13.1.80", f"{made}; echo of 13.1")
+    own = release_of(only / "packages/triton/backends/nvidia/bin/ptxas", "13.4.10", f"{made}; echo of 13.4")
+    assembly = assemble(HEADER)
+    assert (assembly.log, assembly.ptxas) == ("of 13.4\n", own)
+
+
+@pytest.mark.programs
+def test_where_every_ptxas_is_too_old_that_is_said(only):
+    for place in ("bin/ptxas", "packages/nvidia/cu13/bin/ptxas"):
+        release_of(only / place, "13.0.88", f'echo "{OLD}"; exit 255')
+    with pytest.raises(AssemblyError) as caught:
+        assemble(HEADER)
+    assert "line 1: Unsupported .version 9.4; current version is '9.0'" in str(caught.value)
+    assert "No ptxas found is newer: install one" in str(caught.value)
+
+
+@pytest.mark.programs
+def test_another_error_is_of_the_first_ptxas(only):
+    release_of(only / "bin" / "ptxas", "13.0.88", "echo it broke; exit 7")
+    release_of(only / "packages/nvidia/cu13/bin/ptxas", "13.1.80", "echo not asked; exit 8")
+    with pytest.raises(AssemblyError, match="code 7: it broke"):
+        assemble(HEADER)
 
 
 def test_a_missing_ptxas_says_what_to_do(monkeypatch):

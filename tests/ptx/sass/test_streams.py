@@ -132,6 +132,7 @@ def test_a_disassembler_that_fails_gives_an_expansion_with_the_reason(tmp_path, 
     streams = making.streams_of(record(TEXT, arguments={"p_count": 1, "p_step": 4}))
     assert streams.source == "expansion of PTX"
     assert reason in streams.unjoined[0].reason
+    assert streams.no_code == streams.unjoined[0].reason
 
 
 def test_a_missing_disassembler_gives_an_expansion_with_the_reason(monkeypatch):

@@ -99,6 +99,13 @@ def test_tables_say_that_a_time_is_without_machine_code():
     assert presentation.measure(replace(joined, joined=0.29))["caveat"] == "71 % without machine code"
 
 
+def test_a_time_without_machine_code_says_why_there_is_none():
+    reason = "ptxas: line 1: Unsupported .version 9.4; current version is '9.0'\n    .version 9.4"
+    found = presentation.measure(replace(launch_time(np.ones((1, len(Reason)))), no_code=reason))
+    assert "no machine code: ptxas: line 1: Unsupported .version 9.4; current" in found["time_note"]
+    assert "missing" not in found["time_note"]
+
+
 def test_a_time_of_which_nothing_was_found_in_the_machine_code_does_not_pass_for_one_by_it():
     time = replace(launch_time(np.ones((1, len(Reason)))), source=UNJOINED)
     found = presentation.measure(time)

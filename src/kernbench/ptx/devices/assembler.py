@@ -2,9 +2,7 @@
 
 import os
 import re
-import shutil
 import subprocess
-import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,18 +10,25 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.ptx.devices.toolkit import find_program, programs
 
 SETTING = "KERNBENCH_PTXAS"
 _SOURCE = "module.ptx"
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
 _PROBLEM = re.compile(r"ptxas (?:.*?, line (?P<line>\d+); )?(?:error|fatal) *: (?P<message>.*)")
 _ABORTED = "Ptx assembly aborted due to errors"
+# what a ptxas says that is older than a module's version of PTX or its target
+_TOO_OLD = re.compile(r"Unsupported \.version|Unsupported \.target|is not defined for option 'gpu-name'")
+_NEWER = f"No ptxas found is newer: install one (pip install -U nvidia-cuda-nvcc), or name it in {SETTING}."
+_MISSING = (
+    "ptxas was not found on PATH or in /usr/local/cuda: install the CUDA toolkit's compiler (nvcc), pip install "
+    f"'kernbench[time]', or name the program in {SETTING}. Emulation and `emit()` work without it."
+)
 
 
 class AssemblyError(KernbenchError):
-    """ptxas rejected the module: `line` is the first PTX line it names (0.
-
-    None), `text` that line, `log` its output.
+    """ptxas rejected the module: `line` is the first line of the PTX that it names (0: none), `text` is that line, and
+    `log` is its output.
     """
 
     def __init__(self, message: str, line: int = 0, text: str = "", log: str = ""):
@@ -48,12 +53,13 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Assembly:
-    """Machine code for `arch`, the resources of each kernel by name, and the output of ptxas."""
+    """Machine code for `arch`, the resources of each kernel by name, and ptxas: its output and its path."""
 
     arch: str
     cubin: bytes = field(repr=False)
     kernels: dict[str, KernelResources]
     log: str = field(repr=False)
+    ptxas: str
 
 
 class Emitting(Protocol):
@@ -71,11 +77,27 @@ def assemble(
     timeout: float = 300.0,
     ptxas: str | None = None,
 ) -> Assembly:
-    """Assemble `module` (PTX text, or an object with `emit()`) for `arch`; `options` are passed to ptxas unchanged."""
+    """Assemble `module` (PTX text, or an object with `emit()`) for `arch`; `options` are passed to ptxas unchanged.
+
+    Unless `ptxas` names one, the first of those found that knows the module's version of PTX and its target does it.
+    """
     if not _ARCH.fullmatch(arch):
         raise MisuseError(f"arch {arch!r} is no target: write it as ptxas does, sm_80, sm_90a, sm_100a")
     text = module if isinstance(module, str) else module.emit()
-    program = ptxas or find_ptxas()
+    refused: AssemblyError | None = None
+    for program in [ptxas] if ptxas else programs("ptxas", SETTING):
+        try:
+            return _assembled(text, arch, options, timeout, program)
+        except AssemblyError as error:
+            if not _TOO_OLD.search(error.log):
+                raise
+            refused = refused or error
+    if refused is None:
+        raise MisuseError(_MISSING)
+    raise AssemblyError(f"{refused}\n{_NEWER}", refused.line, refused.text, refused.log)
+
+
+def _assembled(text: str, arch: str, options: Sequence[str], timeout: float, program: str) -> Assembly:
     with TemporaryDirectory(prefix="kernbench-") as folder:
         # ptxas 13.0 with -lineinfo reads past the end of a text whose last line has no newline, and may crash
         ended = text if text.endswith("\n") else f"{text}\n"
@@ -86,49 +108,12 @@ def assemble(
         cubin = Path(folder) / f"{arch}.cubin"
         if done.returncode or not cubin.exists():
             raise refusal(text, log, f"code {done.returncode}")
-        return Assembly(arch, cubin.read_bytes(), parse_resources(log.splitlines()), log)
+        return Assembly(arch, cubin.read_bytes(), parse_resources(log.splitlines()), log, program)
 
 
 def find_ptxas() -> str:
     """The path of ptxas, found by `find_program`."""
-    return find_program(
-        "ptxas",
-        SETTING,
-        "ptxas was not found on PATH or in /usr/local/cuda: install the CUDA toolkit's compiler (nvcc), or name the "
-        f"program in {SETTING}. Emulation and `emit()` work without it.",
-    )
-
-
-def find_program(name: str, setting: str, missing: str) -> str:
-    """The path of a program of the CUDA toolkit.
-
-    It is named by an environment variable, on PATH, in a Python package, or in a usual CUDA folder; otherwise a
-    MisuseError with `missing` is raised.
-    """
-    named = os.environ.get(setting)
-    if named:
-        found = shutil.which(named)
-        if found is None:
-            raise MisuseError(f"{setting}={named}: no such program; name {name} itself, or unset the variable")
-        return found
-    for candidate in (name, *_packaged(name), *_usual_folders(name)):
-        found = shutil.which(candidate)
-        if found is not None:
-            return found
-    raise MisuseError(missing)
-
-
-def _packaged(program: str) -> Iterable[str]:
-    """Where the running Python's CUDA packages have a program."""
-    for folder in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
-        yield from sorted(map(str, Path(folder, "nvidia").glob(f"*/bin/{program}")), reverse=True)
-
-
-def _usual_folders(program: str) -> Iterable[str]:
-    """Where a program of the CUDA toolkit is in its usual folders."""
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    homes += ["/usr/local/cuda", *sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True), "/opt/cuda"]
-    return (f"{home}/bin/{program}" for home in homes)
+    return find_program("ptxas", SETTING, _MISSING)
 
 
 def _run(command: list[str], folder: str, timeout: float) -> "subprocess.CompletedProcess[str]":

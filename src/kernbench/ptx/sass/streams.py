@@ -171,6 +171,8 @@ class Streams:
     unknown: tuple[str, ...] = ()
     # recorded events without an op: removed or merged by the compiler
     events_without_op: int = 0
+    # why there is no machine code, where there is none
+    no_code: str = ""
 
     def of_trace(self, trace: int) -> tuple[Ints, Ints]:
         """The ops that the warps of a trace issued, and for each its event in the recording or NO_EVENT."""

@@ -1,28 +1,25 @@
 """NVIDIA's ptxas and nvdisasm: finding them, and machine code from PTX through both.
 
-Both come with the CUDA toolkit and as Python packages (`pip install kernbench[time]`). They are searched for in the
-settings KERNBENCH_PTXAS and KERNBENCH_NVDISASM, on PATH, in the packages of the running Python, and in the usual CUDA
-folders.
+Both come with the CUDA toolkit and as Python packages (`pip install kernbench[time]`). The settings KERNBENCH_PTXAS and
+KERNBENCH_NVDISASM name them; otherwise `toolkit` finds them, and the first that can read its input is taken.
 """
 
-import os
-import re
 import subprocess
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kernbench.common.errors import KernbenchError, MisuseError
-from kernbench.ptx.devices.assembler import KernelResources, assemble, find_program, find_ptxas
+from kernbench.ptx.devices.assembler import Assembly, KernelResources, assemble, find_ptxas
+from kernbench.ptx.devices.toolkit import find_program, programs, release, state
 from kernbench.ptx.sass.flow import Flow, flow
 from kernbench.ptx.sass.lines import Statements, one_a_line
 from kernbench.ptx.sass.reading import Listing, UnreadableError, read
 from kernbench.ptx.text.keeping import Kept
 
 SETTING = "KERNBENCH_NVDISASM"
-_RELEASE = re.compile(r"V(\d+\.\d+\.\d+)")
+_MISSING = "nvdisasm was not found: pip install nvidia-cuda-nvdisasm, or kernbench[time]"
 # time limit of either program, in seconds
 TIMEOUT = 120.0
 # bound of the cache of code, in instructions
@@ -54,34 +51,46 @@ def machine_code(text: str, entry: str, arch: str, timeout: float = TIMEOUT) -> 
     Raises NoMachineCodeError for a missing program, an error of ptxas, unreadable output, or a timeout.
     """
     try:
-        ptxas, nvdisasm = find_ptxas(), find_nvdisasm()
+        ptxas = find_ptxas()
+        nvdisasm = find_nvdisasm(ptxas)
     except MisuseError as error:
         raise NoMachineCodeError(str(error)) from None
-    key = (sha256(text.encode()).hexdigest(), entry, arch, *_state(ptxas), *_state(nvdisasm))
+    key = (sha256(text.encode()).hexdigest(), entry, arch, *state(ptxas), *state(nvdisasm))
     found = _CODE.get(key)
     if found is None:
-        found = _made(text, entry, arch, ptxas, nvdisasm, timeout)
+        found = _made(text, entry, arch, timeout)
         _CODE.put(key, found, 1 if isinstance(found, str) else len(found.listing.instructions))
     if isinstance(found, str):
         raise NoMachineCodeError(found)
     return found
 
 
-def _made(text: str, entry: str, arch: str, ptxas: str, nvdisasm: str, timeout: float) -> "Code | str":
+def _made(text: str, entry: str, arch: str, timeout: float) -> "Code | str":
     """The code, or why there is none."""
     statements = one_a_line(text)
     try:
         # line information is stored beside the code, which stays the same
-        assembly = assemble(statements.text, arch, ("-lineinfo",), timeout, ptxas)
-        listing = read(disassemble(assembly.cubin, nvdisasm, timeout))
+        assembly = assemble(statements.text, arch, ("-lineinfo",), timeout)
+        listing = _listing(assembly, timeout)
         if entry not in listing.sections:
             return f"nvdisasm shows no code of the kernel {entry}"
         resources = assembly.kernels.get(entry, KernelResources())
-        return Code(listing, flow(listing, entry), statements, resources, release(ptxas))
-    except UnreadableError as error:
-        return f"the output of nvdisasm {release(nvdisasm)} cannot be read: {error}"
+        return Code(listing, flow(listing, entry), statements, resources, release(assembly.ptxas))
     except KernbenchError as error:
         return str(error)
+
+
+def _listing(assembly: Assembly, timeout: float) -> Listing:
+    """What the first nvdisasm that can read the code shows of it."""
+    reasons = []
+    for program in programs("nvdisasm", SETTING, assembly.ptxas):
+        try:
+            return read(disassemble(assembly.cubin, program, timeout))
+        except UnreadableError as error:
+            reasons.append(f"the output of nvdisasm {release(program)} cannot be read: {error}")
+        except NoMachineCodeError as error:
+            reasons.append(str(error))
+    raise NoMachineCodeError(reasons[0] if reasons else _MISSING)
 
 
 def disassemble(cubin: bytes, nvdisasm: str, timeout: float = TIMEOUT) -> str:
@@ -113,27 +122,6 @@ def _run(command: list[str], timeout: float) -> "subprocess.CompletedProcess[str
         raise NoMachineCodeError(f"{command[0]} could not be started: {error.strerror}") from None
 
 
-def find_nvdisasm() -> str:
-    """Path of nvdisasm, as `find_program` looks for it."""
-    missing = "nvdisasm was not found: pip install nvidia-cuda-nvdisasm, or kernbench[time]"
-    return find_program("nvdisasm", SETTING, missing)
-
-
-def release(program: str) -> str:
-    """The release of ptxas or nvdisasm as it prints it, "13.0.88"; "of an unknown release" if it prints none."""
-    return _release(*_state(program))
-
-
-@lru_cache(maxsize=64)
-def _release(program: str, _size: str, _changed: str) -> str:
-    try:
-        match = _RELEASE.search(_run([program, "--version"], 30.0).stdout)
-    except NoMachineCodeError:
-        match = None
-    return match[1] if match else "of an unknown release"
-
-
-def _state(program: str) -> tuple[str, str, str]:
-    """A program's path, size and modification time, which change with its content."""
-    state = os.stat(program)
-    return program, str(state.st_size), str(state.st_mtime_ns)
+def find_nvdisasm(ptxas: str = "") -> str:
+    """Path of the nvdisasm beside a ptxas, or of another one."""
+    return find_program("nvdisasm", SETTING, _MISSING, ptxas)

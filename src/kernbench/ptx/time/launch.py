@@ -225,7 +225,7 @@ class _Machine:
         return LaunchTime(
             self.gpu.name, cycles, clock, float(self.gpu.launch.empty), self.held, self._busy(cycles), floors,
             self._traffic(), Stalls(self.stalls / codes.TICK, self.issued), made, self.streams.source,
-            self.streams.joined, int(self.issued.sum()), count, validity, tuple(notes),
+            self.streams.joined, int(self.issued.sum()), count, validity, tuple(notes), no_code=self.streams.no_code,
         )  # fmt: skip
 
     def _busy(self, cycles: float) -> dict[Unit, float]:

@@ -32,7 +32,7 @@ _LINES_NAMED = 3
 EXPANSION_OFF = "15 %"
 _EXPANDED = f"off by {EXPANSION_OFF} on average, and some by far more, as"
 _ACCURACY = {
-    EXPANSION: f"{_EXPANDED} ptxas or nvdisasm is missing (pip install 'kernbench[time]')",
+    EXPANSION: f"{_EXPANDED} there is no machine code",
     UNJOINED: f"{_EXPANDED} nothing of the launch was found in its machine code",
 }
 _HELD = "how near such times are"
@@ -140,7 +140,8 @@ def _note(time: LaunchTime) -> str:
     doubt = held or f"; {time.predictions}"
     if any(note.startswith(LOWER_BOUND) for note in time.notes):
         doubt += f"; {LOWER_BOUND}"
-    return f"predicted for {time.machine} at {time.clock_mhz:.0f} MHz from {time.source}{joined}{doubt}"
+    why = f"; no machine code: {' '.join(time.no_code.split())}" if time.no_code else ""
+    return f"predicted for {time.machine} at {time.clock_mhz:.0f} MHz from {time.source}{joined}{doubt}{why}"
 
 
 def _caveats(time: LaunchTime) -> Iterator[str]:

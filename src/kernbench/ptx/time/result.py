@@ -143,6 +143,8 @@ class LaunchTime:
     # they let the next one begin
     before_wait: float = 0.0
     after_trigger: float = 0.0
+    # why there is no machine code, where there is none
+    no_code: str = ""
 
     @property
     def seconds(self) -> float:

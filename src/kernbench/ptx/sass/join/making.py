@@ -1,7 +1,7 @@
 """Streams of a recording: from machine code if ptxas and nvdisasm are available, else by an expansion of PTX."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +48,14 @@ def _expanded(recording: LaunchRecording, reason: str) -> Streams:
     for trace in paths.distinct():
         paths.add(trace, *expansion.path(recording.traces, recording.events, trace))
     steps = len(recording.traces.block)
-    return paths.streams(
+    streams = paths.streams(
         builder,
         registers_of(recording.text, recording.entry),
         (0, recording.static_shared, recording.local_bytes),
         EXPANSION,
         (0.0, (Unjoined(reason, steps),)),
     )
+    return replace(streams, no_code=reason)
 
 
 class _Paths:
