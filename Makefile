@@ -3,6 +3,7 @@
 # make test-full: whole sets of cases, of which make test runs a sample.
 # make test-programs: tests that start programs (kernbench itself from the command line, compilers).
 # make test-doors: programs of torch and Triton, and all that nvcc builds.
+# make test-ray: sweeps and checks on two nodes of a Ray cluster.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -24,7 +25,7 @@ MEASURED ?= $(addprefix tests/safety/test_,safety.py timed_order.py) \
 # a step that fails fails its recipe, wherever it stands in a line
 .SHELLFLAGS := -ec
 
-.PHONY: demo test types test-full test-programs test-doors coverage docs test-gpu calibrate bench bench-full install clean
+.PHONY: demo test types test-full test-programs test-doors test-ray coverage docs test-gpu calibrate bench bench-full install clean
 
 install: $(STAMP)
 
@@ -80,6 +81,19 @@ $(DOORS)/.installed: pyproject.toml | $(DOORS)/bin/python
 	    || echo 'cuda-bindings cannot be installed here: tests that call the driver through it are left out'
 	touch $(DOORS)/.installed
 
+# sweeps and checks on two nodes of a Ray cluster, of which one dies; Ray is in an environment of its own, as tests of
+# .venv ask what kernbench says without it
+RAY       ?= .venv-ray
+RAY_TESTS ?= tests/cli/commands/test_cluster.py
+test-ray: $(RAY)/.installed
+	$(RAY)/bin/pytest -p no:xdist -rs $(RAY_TESTS)
+
+$(RAY)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(RAY)
+	@echo 'installing Ray beside kernbench into $(RAY): a minute or two, once'
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,ray]'
+	touch $(RAY)/.installed
+
 # lines and branches of the checkers and of the analyses of PTX programs that their tests reach; pyproject.toml lists them
 coverage: $(STAMP)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --cov --cov-report=term --cov-report=html:out/coverage $(MEASURED)
@@ -118,4 +132,4 @@ bench-full: $(STAMP)
 	$(BIN)/python benchmarks/chunk_output_mutants.py
 
 clean:
-	rm -rf $(VENV) $(DOORS) .coverage build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOORS) $(RAY) .coverage build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

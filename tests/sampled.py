@@ -106,7 +106,9 @@ def covering(cases: Sequence[Mapping[str, int]], count: int) -> list[int]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run whole sets of cases where a sample runs otherwise")
-    parser.addoption("--programs", action="store_true", help="run the tests that start programs, and no others")
+    parser.addoption(
+        "--programs", action="store_true", help="run the tests that start programs, and what is in a file that is named"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -121,12 +123,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of a test with the mark `sampled(count)` so many combinations of its parameters stay; what is named runs.
 
     A test with the mark `named` stays where its file is named, one with the mark `programs` there and by `--programs`.
+    Of a file that is named `--programs` leaves nothing out.
     """
+    files = {(config.invocation_params.dir / name.partition("::")[0]).resolve() for name in config.args}
     if config.getoption("--programs"):
-        _deselect(config, items, {item for item in items if not item.get_closest_marker("programs")})
+        others = {item for item in items if not item.get_closest_marker("programs")}
+        _deselect(config, items, {item for item in others if item.path not in files})
     if full():
         return
-    files = {(config.invocation_params.dir / name.partition("::")[0]).resolve() for name in config.args}
     marks = ("named",) if config.getoption("--programs") else ("named", "programs")
     later = {item for item in items if any(item.get_closest_marker(mark) for mark in marks)}
     _deselect(config, items, {item for item in later if item.path not in files})

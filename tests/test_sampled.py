@@ -70,6 +70,11 @@ def test_both(): ...
         (["test_it.py"], {"marked": 6, "listed": 3, "other": 3, "long": 1, "started": 1, "both": 1}),
         (["--programs"], {"started": 1}),
         (["--programs", "--full"], {"started": 1, "both": 1}),
+        (["--programs", "test_it.py"], {"marked": 6, "listed": 3, "other": 3, "long": 1, "started": 1, "both": 1}),
+        (
+            ["--programs", "--full", "test_it.py"],
+            {"marked": 20, "listed": 10, "other": 3, "long": 1, "started": 1, "both": 1},
+        ),
         (["test_it.py::test_long"], {"long": 1}),
         (["test_it.py::test_marked[4-3]"], {"marked": 1}),
     ],

@@ -1,5 +1,6 @@
 """The command line: one file per command; the only package that prints."""
 
+import atexit
 import errno
 import os
 import sys
@@ -21,6 +22,7 @@ from kernbench.cli.output.document import (
     write_document,
 )
 from kernbench.common.errors import KernbenchError
+from kernbench.safety.leaving import freeze
 from kernbench.safety.processes.interpreter import restore_builtins
 from kernbench.targets.registry import DEFAULT
 
@@ -78,6 +80,7 @@ def common(
 def main() -> None:
     """Entry point: misuse is reported in a sentence and ends with exit code 2; with `--json -` as a document, too."""
     words = sys.argv[1:]
+    atexit.register(freeze)
     if words[:1] and words[0] in _RUNNING:
         # other commands do not need its imports
         from kernbench.cli.processes.guard import guarded, runs_files

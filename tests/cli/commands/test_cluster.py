@@ -54,6 +54,7 @@ def untimed(text):
     return re.sub(r"  [0-9.]+ s$", "", text, flags=re.M)
 
 
+@pytest.mark.programs
 @with_ray
 def test_check_gives_the_same_though_a_node_is_killed(folder):
     files = [["--junit", f"{who}.xml", "--json", f"{who}.json"] for who in ("here", "there")]
@@ -68,6 +69,7 @@ def test_check_gives_the_same_though_a_node_is_killed(folder):
     assert len(json.loads((folder / "there.json").read_text())["cases"]) == 7
 
 
+@pytest.mark.programs
 @with_ray
 def test_sweep_gives_the_same_though_a_node_is_killed(folder):
     words = ["sweep", "swept.py", "-p", "single_user_decode", *(word for one in SMALL for word in ("--set", one))]

@@ -224,6 +224,20 @@ def test_the_document_is_documented(tmp_path):
     assert sorted(key for key in keys if f"`{key}`" not in documented) == []
 
 
+@pytest.mark.parametrize(("does", "passed_over"), [("launch(100)", "1"), ("pass", "0")])
+def test_a_program_that_launched_is_left_without_going_through_its_objects(tmp_path, does, passed_over):
+    file = tmp_path / "frozen"
+    noticed = f"""
+import gc
+file = os.open({str(file)!r}, os.O_WRONLY | os.O_CREAT)
+{does}
+gc.collect()
+gc.callbacks.append(lambda phase, info: os.pwrite(file, b"%d" % (gc.get_freeze_count() > 1000), 0))
+"""
+    run_under(tmp_path, noticed)
+    assert file.read_text() == passed_over
+
+
 def test_what_the_program_compared_is_counted(tmp_path):
     location = {"file": "t.py", "line": 3, "function": "test", "text": ""}
     records = [{"event": "compared", "process": 1, "right": right, "site": location} for right in (True, False)]
