@@ -22,8 +22,8 @@ from kernbench.cli.output.document import (
     write_document,
 )
 from kernbench.common.errors import KernbenchError
-from kernbench.safety.leaving import freeze
 from kernbench.safety.processes.interpreter import restore_builtins
+from kernbench.safety.processes.leaving import freeze
 from kernbench.targets.registry import DEFAULT
 
 if TYPE_CHECKING:

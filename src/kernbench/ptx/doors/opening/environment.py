@@ -64,7 +64,7 @@ def start() -> None:
 def _end() -> None:
     """Leave a process that has launched kernels soon."""
     if _process_session.cache_info().currsize:
-        from kernbench.safety.leaving import freeze
+        from kernbench.safety.processes.leaving import freeze
 
         freeze()
 

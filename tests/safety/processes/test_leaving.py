@@ -10,14 +10,14 @@ BEGIN = """
 import atexit, gc, sys
 atexit.register(lambda: print("passed over" if gc.get_freeze_count() > 1000 else "gone through"))
 """
-LEFT = BEGIN + "from kernbench.safety.leaving import freeze\natexit.register(freeze)\n"
+LEFT = BEGIN + "from kernbench.safety.processes.leaving import freeze\natexit.register(freeze)\n"
 CYCLE = """
 class Held:
     def __init__(self, **given):
         self.me = self
         vars(self).update(given)
 """
-TOLD = CYCLE + "    def __del__(self):\n        print('told of its end')\n"
+ENDED = CYCLE + "    def __del__(self):\n        print('ended')\n"
 
 
 def said(program, *words):
@@ -43,7 +43,7 @@ def test_files_that_only_a_cycle_holds_are_written(tmp_path, opened):
 
 @pytest.mark.programs
 def test_what_a_program_does_at_the_end_of_its_objects_is_done():
-    assert said(f"{LEFT}{TOLD}\nheld = Held()") == ["gone through", "told of its end"]
+    assert said(f"{LEFT}{ENDED}\nheld = Held()") == ["gone through", "ended"]
 
 
 @pytest.mark.programs

@@ -3,7 +3,7 @@
 As Python ends it looks for cycles of objects several times, to end them. With the hundreds of thousands of objects that
 a launch leaves behind this takes up to a fifth of a process's CPU time; frozen objects are passed over. What somebody
 could miss happens nevertheless: open files are written, and nothing is frozen where objects of the program's own
-classes are to be told of their end by `__del__`. (Those of libraries are not: Python does not promise it either.)
+classes have a `__del__`. (Python does not promise to call it then, and libraries know.)
 """
 
 import gc
@@ -34,9 +34,8 @@ def freeze() -> None:
 
 
 def _is_of_program(kind: type) -> bool:
-    """Whether a class is told of the end of its objects by a function of the program itself."""
-    told = [base for base in kind.__mro__ if "__del__" in vars(base)]
-    return any(_is_own(base.__module__) for base in told)
+    """Whether objects of a class have a `__del__` of the program itself."""
+    return any("__del__" in vars(base) and _is_own(base.__module__) for base in kind.__mro__)
 
 
 def _is_own(name: object) -> bool:
