@@ -490,6 +490,7 @@ class AsynchronousChecks(AsynchronousObserver):
         line = f"in PTX line {other.line} (`{other.text}`)"
         if trouble.kind == "race":
             message = f"{who}; {them} accesses it {line}, and nothing orders the two"
+            message += "" if writes else self._reporter.usual.read_first(site, other)
             hint = HINTS[trouble.reason] or _RACE_HINT
         else:
             message = f"{who}; {them} wrote it {line}, with no proxy fence on the way from there to here"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.findings.usual import UsualOrder
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import WARP_LIMIT
 from kernbench.ptx.emulator.program.hub import BatchHub, LaunchHub
@@ -77,6 +78,7 @@ class Reporter:
         self.unwaited: set[int] = set()
         # the first finding of all that share an access
         self._causes: dict[tuple[object, ...], tuple[object, ...]] = {}
+        self.usual = UsualOrder(program)
         self.file = f"<ptx {title(program.kernel.name)}>"
         source = program.kernel.module.source
         if source:

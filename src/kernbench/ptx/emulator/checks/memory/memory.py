@@ -389,6 +389,7 @@ class MemoryReporter:
                 lacks = "wait"
             more, hint = (text.format(them=them, who=who) for text in _HALVES[lacks])
             message += more
+        message += self._reporter.usual.read_first(other, site) if kind == "wgmma" else ""
         if clock == CLOCK_LIMIT:
             message += f": {them} has ended since, and a barrier orders only what those threads did that come to it"
         if kind == "warp" and other.effects.access == "store" and (other is site or race[2].bit_count() > 1):
