@@ -69,3 +69,61 @@ def test_a_copy_of_threads_that_nobody_waits_for():
 def test_memory_that_no_copy_fills_is_unwritten_all_the_same():
     (found,) = findings("")
     assert found.kind == "uninitialised-read"
+
+
+# a warp stores what its block has computed, in two rounds
+ROUNDS = """
+  mov.u32 %r6, 0; setp.lt.u32 %p2, %r1, 32; setp.eq.u32 %p1, %r1, 0;
+ROUND:
+  st.shared.u32 [%r5], %r6;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  @!%p2 bra STORED;
+  {store} cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r2], 256;
+  {commit} cp.async.bulk.commit_group;
+  {wait} cp.async.bulk.wait_group 0;
+STORED:
+  bar.sync 0;
+  add.u32 %r6, %r6, 1;
+  setp.lt.u32 %p3, %r6, {rounds};
+  @%p3 bra ROUND;
+"""
+
+
+ONE, NOBODY = "@%p1", "@!%p2"
+
+
+def stored(rounds=2, store="", commit="", wait=""):
+    """The findings and formal findings, with guards for each instruction of the warp."""
+    text = HEAD + ROUNDS.format(rounds=rounds, store=store, commit=commit, wait=wait) + "ret;\n}"
+    device = ptx.EmulatedDevice("sm_90")
+    arrays = [device.array(np.zeros(64, np.uint32)), device.array(np.zeros(64, np.uint32))]
+    run = device.launch(ptx.parse(text).kernels["k"], 1, 64, arrays)
+    return run.findings, run.formal
+
+
+@pytest.mark.parametrize("guards", [(ONE, ONE, ONE), (ONE, "", ""), ("", "", "")])
+def test_stores_that_one_thread_or_all_wait_for(guards):
+    assert stored(2, *guards)[0] == []
+
+
+@pytest.mark.parametrize("guards", [("", ONE, ONE), ("", "", ONE)])
+def test_a_store_without_election_is_named_as_the_cause(guards):
+    """One thread waits, for its own copy only; the others' are still under way."""
+    found, _ = stored(2, *guards)
+    assert found
+    alone = "32 threads of a warp begin that copy, and only thread (0, 0, 0) of block (0, 0, 0) has waited for it"
+    for one in found:
+        assert one.kind == "race"
+        assert alone in one.message
+        assert one.hint.startswith("let one thread begin the copy")
+    found, (formal,) = stored(1, *guards)
+    assert not found
+    assert alone in formal.message
+
+
+@pytest.mark.parametrize("store", [ONE, ""])
+def test_a_wait_that_is_missing_is_the_cause_where_nobody_waits(store):
+    found, _ = stored(2, store, "", NOBODY)
+    assert found
+    assert all("begin that copy" not in one.message and "wait" in one.hint for one in found)

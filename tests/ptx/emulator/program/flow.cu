@@ -165,7 +165,14 @@ extern "C" __global__ void bug_uneven_loop(const int *x, int *out) {
 }
 
 extern "C" __global__ void bug_mask_of_ended(const int *x, int *out) {
-    if (threadIdx.x < 16) out[threadIdx.x] = __any_sync(0xffffffff, x[threadIdx.x] > 5);
+    int found = 0;
+    if (threadIdx.x < 16) found = __any_sync(0xffffffff, x[threadIdx.x] > 5);
+    out[threadIdx.x] = found;
+}
+
+extern "C" __global__ void votes_of_the_living(const int *x, int *out) {
+    if (threadIdx.x >= 16) return;
+    out[threadIdx.x] = __any_sync(0xffffffff, x[threadIdx.x] > 6) + 2 * __popc(__ballot_sync(0xffffffff, x[threadIdx.x] > 0));
 }
 
 extern "C" __global__ void bug_flag_never_set(const volatile int *flag, int *out) {

@@ -38,6 +38,12 @@ CLEAN = {
     "lane_lock": (2, 32, [ZERO, ZERO], [992]),
     "gives_up": (1, 32, [ZERO, (32, "i4")], [300] * 32),
     "work_queue": (3, 32, [X[:9], ZERO, (288, "i4"), 9], np.outer(X[:9], np.arange(1, 33)).ravel()),
+    "votes_of_the_living": (
+        1,
+        32,
+        [X, np.zeros(32, "i4")],
+        np.where(T[:32] < 16, (X[:16] > 6).any() + 2 * (X[:16] > 0).sum(), 0),
+    ),
     "shared_heap": (1, 64, [(64, "i4")], 2 * (63 - T)),
 }
 

@@ -36,7 +36,8 @@ class WarpOperation:
     exchanges: bool = True
     # a control that the lanes enter together instead
     enter: Control | None = None
-    # whether lanes of the mask that exited before are a fault: a shuffle reports the values that it takes itself
+    # whether lanes of the mask that exited before are a fault: votes, reductions and comparisons are of those that have
+    # not, and a shuffle reports the values that it takes itself
     misses_ended: bool = True
 
     @property

@@ -128,7 +128,7 @@ def vote(d: Decoding) -> ControlStep:
         kernels.vote(mode, window.rows[a], window.rows[members], _inside(lanes), out)
         window.put(target, out if ballot else out != 0, mask)
 
-    return gathered(d, perform)
+    return gathered(d, perform, misses_ended=False)
 
 
 def match(d: Decoding) -> ControlStep:
@@ -148,7 +148,7 @@ def match(d: Decoding) -> ControlStep:
                 window.put(predicate, same, mask)
         window.put(target, out, mask)
 
-    return gathered(d, perform)
+    return gathered(d, perform, misses_ended=False)
 
 
 def _bits(window: Window, mask: Mask | None) -> Any:
@@ -173,7 +173,7 @@ def reduce(d: Decoding) -> ControlStep:
         kernels.reduce(code, window.rows[a], window.rows[members], _inside(lanes), out, absolute, nan)
         window.put(target, out, mask)
 
-    return gathered(d, perform)
+    return gathered(d, perform, misses_ended=False)
 
 
 def _reduced_bits_of(d: Decoding) -> Callable[[Window, Lanes], None]:

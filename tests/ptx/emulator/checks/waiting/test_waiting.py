@@ -133,16 +133,53 @@ def test_lanes_of_a_warp_at_two_barriers_of_two_numbers(lab):
     assert set(lab.kinds(body, block=64)) == {"divergent-barrier", "deadlock"}
 
 
-@pytest.mark.parametrize("operation", ["vote.sync.ballot.b32 %r5, %p2, {};", "redux.sync.add.u32 %r5, %r0, {};"])
-def test_a_mask_that_names_lanes_that_ended(lab, operation):
-    body = "  setp.ge.u32 %p1, %r0, 16;\n  setp.eq.u32 %p2, %r0, 3;\n  @%p1 bra DONE;\n  {}\nDONE:"
+def test_a_mask_that_names_lanes_that_ended(lab):
+    operation = "elect.sync %r5|%p2, {};"
+    body = "  setp.ge.u32 %p1, %r0, 16;\n  @%p1 bra DONE;\n  {}\nDONE:"
     (found,) = lab.findings(body.format(operation.format("0x0002ffff")))
     assert found.kind == "warp-mask"
     assert "0x0002ffff of thread (0, 0, 0) of block (0, 0, 0) names lane 17; thread (17, 0, 0)" in found.message
-    assert "ended at PTX line 20 and never comes" in found.message
+    assert "ended at PTX line 19 and never comes" in found.message
     assert lab.kinds(body.format(operation.format("0x0000ffff"))) == []
     # lanes that the block never had are no lanes that ended
-    assert lab.kinds("  setp.eq.u32 %p2, %r0, 3;\n  " + operation.format("0xffffffff"), block=16) == []
+    assert lab.kinds("  " + operation.format("0xffffffff"), block=16) == []
+
+
+# each with its result in lanes 0 to 15 of a warp of which the others have returned: the value is the lane's number / 8
+OVER_THE_LIVING = {
+    "vote.sync.ballot.b32 %r5, %p2, {};": 0x00FF,
+    "vote.sync.all.pred %p3, %p4, {};\n  selp.b32 %r5, 1, 0, %p3;": 1,
+    "vote.sync.any.pred %p3, %p5, {};\n  selp.b32 %r5, 1, 0, %p3;": 0,
+    "vote.sync.uni.pred %p3, %p4, {};\n  selp.b32 %r5, 1, 0, %p3;": 1,
+    "redux.sync.add.u32 %r5, %r0, {};": 120,
+    "redux.sync.max.u32 %r5, %r0, {};": 15,
+    "match.all.sync.b32 %r5, 7, {};": 0xFFFF,
+}
+
+
+@pytest.mark.parametrize("operation", OVER_THE_LIVING)
+@pytest.mark.parametrize("mask", ["0xffffffff", "%r6"])
+def test_votes_and_reductions_are_over_lanes_that_have_not_ended(lab, operation, mask):
+    """PTX waits for the lanes of the mask that have not exited, and defines the result over them."""
+    body = f"""
+  mov.u32 %r5, 0;
+  mov.u32 %r6, -1;
+  setp.lt.u32 %p2, %r0, 8;
+  setp.lt.u32 %p4, %r0, 16;
+  setp.ge.u32 %p5, %r0, 16;
+  mul.wide.u32 %rd1, %r0, 4;
+  add.u64 %rd1, %rd1, %rd20;
+  @%p5 bra DONE;
+  {operation.format(mask)}
+  st.global.u32 [%rd1], %r5;
+DONE:"""
+    assert lab.kinds(body, np.zeros(32, "u4")) == []
+    assert lab.arrays[0].numpy().tolist() == [OVER_THE_LIVING[operation]] * 16 + [0] * 16
+    # those that went past and do something else have left it out
+    past = body.replace("DONE:", "").replace("  st.global.u32", "DONE:\n  st.global.u32")
+    found = lab.findings(past, np.zeros(32, "u4"))
+    assert [one.kind for one in found] == ["warp-mask"]
+    assert "names lanes 16-31; thread (16, 0, 0) of block (0, 0, 0) ended" in found[0].message
 
 
 @pytest.mark.parametrize("mask", ["0xffffffff", "%r6"])

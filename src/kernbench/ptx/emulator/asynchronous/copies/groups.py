@@ -69,6 +69,16 @@ class BulkGroups:
         found: Array = lanes[self._last[lanes] > self._read[lanes]]
         return found
 
+    def apart(self, warp: int, site: Site) -> tuple[Array, Array]:
+        """The lanes of a warp whose last copy was begun at a site: those that have waited for less than others do.
+
+        And the others; none of the first if all have waited alike.
+        """
+        lanes = np.arange(warp * WARP, (warp + 1) * WARP)
+        begun = lanes[(self._last[lanes] > 0) & (self._sites[lanes] == site.number)]
+        less = self._read[begun] < self._read[begun].max(initial=0)
+        return begun[less], begun[~less]
+
     def last_site(self, lane: int) -> Site:
         """The site of a lane's last copy."""
         site: Site = self._batch.program.sites[int(self._sites[lane])]

@@ -24,6 +24,7 @@ from kernbench.ptx.emulator.checks.asynchronous.relaxed import RelaxedSignals
 from kernbench.ptx.emulator.checks.asynchronous.same_copies import SameCopies
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, block_name, some_threads, thread_name
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
+from kernbench.ptx.emulator.checks.memory.elections import not_elected, not_elected_in
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.cells import LANES, STRONG_WRITE, WRITE, decode, lines_of
@@ -424,8 +425,9 @@ class AsynchronousChecks(AsynchronousObserver):
         left = self._batch.groups.unread(numbers if lanes.mask is None else numbers[lanes.mask])
         if len(left):
             site = self._batch.groups.last_site(int(left[0]))
-            message = f"{some_threads(self._batch, left)} ends while this copy may still read shared memory"
-            hint = "commit the copy and run cp.async.bulk.wait_group.read 0 in the same thread before it ends"
+            more, remedy = not_elected_in(self._batch, int(left[0]) // WARP, site)
+            message = f"{some_threads(self._batch, left)} ends while this copy may still read shared memory{more}"
+            hint = remedy or "commit the copy and run cp.async.bulk.wait_group.read 0 in the same thread before it ends"
             self._reporter.unwaited.add(site.number)
             self._reporter.add("in-flight", site, message, hint, len(left), about="end", formal=_END_FORMAL)
 
@@ -491,7 +493,8 @@ class AsynchronousChecks(AsynchronousObserver):
         if trouble.kind == "race":
             message = f"{who}; {them} accesses it {line}, and nothing orders the two"
             message += "" if writes else self._reporter.usual.read_first(site, other)
-            hint = HINTS[trouble.reason] or _RACE_HINT
+            more, remedy = not_elected(self._batch, number, other)
+            message, hint = message + more, HINTS[trouble.reason] or remedy or _RACE_HINT
         else:
             message = f"{who}; {them} wrote it {line}, with no proxy fence on the way from there to here"
             hint = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"

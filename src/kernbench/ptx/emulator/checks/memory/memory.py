@@ -9,6 +9,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
+from kernbench.ptx.emulator.checks.memory.elections import not_elected
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import EXCHANGED, FENCED, SYNCWARP
 from kernbench.ptx.emulator.lanes.lanes import WARP
@@ -383,6 +384,8 @@ class MemoryReporter:
         hint = _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
         hint = _race_hint(space.name, across) if kind == "warp" else hint
         hint = _SCOPE_HINT if narrow else hint
+        more, remedy = not_elected(batch, warp, other)
+        message, hint = message + more, remedy or hint
         if kind == "warp" and space.name == "global" and not narrow and self._program.hands_over:
             lacks = checks.patterns.missing(by, warp, clock, race[2])
             if lacks == "release" and what == "store" and other.effects.access == "load":

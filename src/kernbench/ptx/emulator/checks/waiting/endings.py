@@ -1,9 +1,9 @@
 """Lanes that exited or diverged where their warp should do something together.
 
 PTX waits for threads that live. A thread that returned before a barrier is not missed there, nor by hardware. A thread
-that bypassed the barrier, and exited after it, has left it out; no GPU so far minds. A mask that names an exited lane
-in an exchange of values is wrong in either case, as that lane has no value. Shuffles report by themselves whose value
-they take: for them it is wrong only of lanes that went past.
+that bypassed the barrier, and exited after it, has left it out; no GPU so far minds. Votes, reductions and comparisons
+are defined over the threads of the mask that have not exited, and shuffles report by themselves whose value they take:
+for them a mask is wrong only if it names lanes that went past. An election needs all of its lanes.
 """
 
 import numpy as np
