@@ -3,8 +3,6 @@
 An undefined element of A makes its row of the product undefined, one of B its column.
 """
 
-from typing import Any
-
 import numpy as np
 
 from kernbench.common.dtypes import Array
@@ -62,7 +60,11 @@ class _Factors:
 
 
 def element_bits(
-    window: Window, rows: tuple[Any, Array], columns: tuple[Any, Array], number: int, count: int
+    window: Window,
+    rows: tuple[Array | None, Array],
+    columns: tuple[Array | None, Array],
+    number: int,
+    count: int,
 ) -> Array | None:
     """The undefined bits of a register, the index `number` of a product, with `count` elements; None if there are none.
 
@@ -88,9 +90,10 @@ def _lines(decoding: Decoding, operand: int, lines: Array) -> list[tuple[Registe
     return [(r, lines[:, number * per]) for number, r in enumerate(registers) if r is not None]
 
 
-def undefined_lines(window: Window, registers: list[tuple[Register, Array]], count: int) -> Any:
+def undefined_lines(window: Window, registers: list[tuple[Register, Array]], count: int) -> Array | None:
     """The lines with undefined elements, [warps, lines]; None if there are none."""
-    found, definedness = None, window.batch.checks.definedness
+    definedness = window.batch.checks.definedness
+    found: Array | None = None
     for register, lines in registers:
         key = key_of(register)
         bits = definedness.flags.get(window, key)

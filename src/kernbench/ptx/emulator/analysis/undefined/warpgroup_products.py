@@ -5,7 +5,6 @@ in shared memory.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def _rows_of(number: int) -> Array:
     return found
 
 
-def _lines(window: Window, lost: list[LostLines], operand: str, count: int, found: Any) -> Any:
+def _lines(window: Window, lost: list[LostLines], operand: str, count: int, found: Array | None) -> Array | None:
     """The undefined lines, [warps, lines], those in memory and those `found` in registers; None if there are none."""
     position: Array = np.zeros(window.batch.warps, np.int64)
     position[window.warps] = np.arange(len(window.warps))
