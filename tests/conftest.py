@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
-from tests import reports, rewriting, sampled
+from tests import plain, reports, rewriting, sampled
 from typer import testing
 
 _PROFILE = {"deadline": None, "derandomize": True, "suppress_health_check": [HealthCheck.too_slow]}
@@ -109,6 +109,7 @@ _ROOT = Path(__file__).parent
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.register(sampled, "sampled")
+    pluginmanager.register(plain, "plain")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -78,7 +78,7 @@ def test_parts_of_a_parameter_are_clean(load):
 
 
 def test_no_memory_for_the_race_check(monkeypatch):
-    def full(words, first_byte):
+    def full(words, first_byte, shared):
         raise MemoryError
 
     monkeypatch.setattr("kernbench.ptx.emulator.checks.checks.new_cells", full)

@@ -20,6 +20,7 @@ from kernbench.ptx.emulator.engine.launch import Launch, Setting
 from kernbench.ptx.emulator.engine.machine import architecture, target_runs_on
 from kernbench.ptx.emulator.engine.schedule import schedule_of
 from kernbench.ptx.emulator.engine.splitting import Division
+from kernbench.ptx.emulator.fast_paths import fast_paths as wanted_fast_paths
 from kernbench.ptx.emulator.inspect.given_types import type_hints
 from kernbench.ptx.emulator.inspect.naming import ELEMENT_TYPES, Naming
 from kernbench.ptx.emulator.inspect.probing import Probe
@@ -101,10 +102,15 @@ class _Made(NamedTuple):
 
 
 class EmulatedDevice(Device):
-    """An emulated GPU of architecture `arch`; `launch` runs a kernel with every check."""
+    """An emulated GPU of architecture `arch`; `launch` runs a kernel with every check.
 
-    def __init__(self, arch: str = "sm_90a"):
+    `fast_paths` says which fast paths of the emulator its launches may take, by default as KERNBENCH_FAST_PATHS says:
+    "all", or "none" for plain code, which gives the same result later.
+    """
+
+    def __init__(self, arch: str = "sm_90a", fast_paths: str | None = None):
         self.arch = arch
+        self._fast = wanted_fast_paths(fast_paths)
         self.machine = architecture(arch)
         # how the last launch was divided over processes
         self.division = Division()
@@ -298,7 +304,8 @@ class EmulatedDevice(Device):
         self._launches += 1
         addresses, chosen = self._loaded(kernel).addresses, schedule_of(schedule)
         where = self._parameters.address
-        return Setting(*shape, parameters, where, addresses, shared_bytes, chosen, budget or BUDGET, self._launches)
+        steps, number = budget or BUDGET, self._launches
+        return Setting(*shape, parameters, where, addresses, shared_bytes, chosen, steps, number, fast=self._fast)
 
     def _pass(self, parameters: bytes) -> None:
         """Write the parameters to the kernel's parameter memory."""

@@ -14,6 +14,7 @@ from kernbench.ptx.emulator.asynchronous.copies import tensor_maps, tile_kernels
 from kernbench.ptx.emulator.asynchronous.copies.begin_kernels import LIMIT, START
 from kernbench.ptx.emulator.asynchronous.copies.completion import distinct
 from kernbench.ptx.emulator.asynchronous.copies.tensors import TensorMaps
+from kernbench.ptx.emulator.fast_paths import ALL
 from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.lanes.slots import ConstantSlot, RegisterSlot, SlotTable, SpecialSlot
 
@@ -97,7 +98,7 @@ def test_rows_of_boxes_inside_the_tensor(seed):
 def test_agents_read_and_finish_each_operation_once(seed):
     """By random masks, in turns, against a plain list of what was done."""
     random = np.random.default_rng(seed)
-    agents, done, wanted = Agents(SimpleNamespace(journal=None)), [], []
+    agents, done, wanted = Agents(SimpleNamespace(journal=None, launch=SimpleNamespace(fast=ALL))), [], []
     left, unread = set(range(6)), set(range(6))
 
     def note(what):

@@ -28,7 +28,7 @@ def count(report, code, operation, offset):
 
 def cells(box, coordinates, offsets, operation):
     """Of each byte of a box that a store writes: its place in the box, in shared and in global memory."""
-    base, shape, element, (mask, shift, flip, pitch, filled), _ = box
+    base, shape, element, (mask, shift, flip, pitch, filled, _), _ = box
     inner = int(shape[2, 0]) * element
     start = int(coordinates[operation, 0]) * element
     end = -(-(int(shape[0, 0]) * element - start) // 16) * 16
@@ -76,7 +76,7 @@ def test_stored_boxes(seed, checked):
     width, lines = int(random.integers(1, 300)), int(random.integers(1, 20))
     pitch = max(128 if seed % 3 else 16, -(-inner // filled) * 16)
     shape = np.array([[width, lines], [element, 512], [inner // element, rows], [1, 1 + seed % 2]], np.int64)
-    swizzle = np.array((*SWIZZLES[seed % len(SWIZZLES)], pitch, filled), np.int64)
+    swizzle = np.array((*SWIZZLES[seed % len(SWIZZLES)], pitch, filled, seed % 5 > 0), np.int64)
     box = (int(random.choice([0, 16, 1024, 12000, 6])), shape, element, swizzle, np.zeros(16, np.uint8))
     coordinates = np.stack([random.integers(-4, 40, OPERATIONS), random.integers(-3, 12, OPERATIONS)], axis=1)
     coordinates[:2, 0] = 0

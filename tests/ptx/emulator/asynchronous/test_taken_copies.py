@@ -9,6 +9,8 @@ from tests import sampled
 from kernbench.ptx import EmulatedDevice, parse
 from kernbench.ptx.emulator.asynchronous.copies.copies import Copies
 
+pytestmark = pytest.mark.fast_paths
+
 
 def program(seed):
     """Warps that copy words to shared memory, wait or do not, and read it; some copies are partial or reach outside."""

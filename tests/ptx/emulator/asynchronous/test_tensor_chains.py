@@ -10,6 +10,7 @@ from tests.ptx.emulator.asynchronous.tcgen05 import idesc
 from kernbench.ptx.emulator.asynchronous.agents import Agent, Agents
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import Form, Products, TensorCore
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
+from kernbench.ptx.emulator.fast_paths import ALL
 from kernbench.ptx.emulator.memory.arena import views
 from kernbench.ptx.numerics.matrix.instruction import Part
 
@@ -21,7 +22,8 @@ def core(random):
     """A tensor core with something in shared and in tensor memory."""
     shared = random.integers(0, 256, CTAS * STRIDE, dtype=np.uint8)
     space = SimpleNamespace(words=views(shared))
-    batch = SimpleNamespace(ctas=CTAS, shared_stride=STRIDE, port=SimpleNamespace(space=lambda name: space))
+    port = SimpleNamespace(space=lambda name: space)
+    batch = SimpleNamespace(ctas=CTAS, shared_stride=STRIDE, port=port, launch=SimpleNamespace(fast=ALL))
     memory = TensorMemory(batch)
     memory.words[...] = random.integers(0, 1 << 32, memory.words.shape, dtype=np.uint32)
     return TensorCore(batch, memory), memory
@@ -74,7 +76,7 @@ def test_together_as_one_by_one(seed):
 
 
 def test_agents_that_follow_each_other_are_performed_by_one_call():
-    agents, log = Agents(SimpleNamespace(journal=None)), []
+    agents, log = Agents(SimpleNamespace(journal=None, launch=SimpleNamespace(fast=ALL))), []
 
     def together(several):
         log.append(several)

@@ -22,7 +22,10 @@ from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.jobs import all_cores, allow, wanted_jobs
 from kernbench.safety.processes import workers
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+    pytest.mark.fast_paths,
+]
 
 STORE = """
   mul.wide.u32 %rd0, %r3, 4;

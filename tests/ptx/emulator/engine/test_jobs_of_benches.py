@@ -7,7 +7,10 @@ from tests import sampled
 
 from benchmarks import ptx_jobs_of_benches as benches
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+    pytest.mark.fast_paths,
+]
 
 SMALL = {"lengths": (70, 0, 64, 1), "heads": 1, "value_heads": 2, "sms": 6}
 # two chunks for each block, so that pieces of one batch run alike

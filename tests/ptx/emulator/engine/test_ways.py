@@ -8,6 +8,8 @@ from kernbench.ptx.emulator.engine import launch as launching
 from kernbench.ptx.emulator.engine import splitting, ways
 from kernbench.ptx.emulator.engine.ways import ARRIVED, WOKEN, merged_steps
 
+pytestmark = pytest.mark.fast_paths
+
 # blocks 0 to 4, of which 3 stands before 2; a block has one instruction for each place of a decimal number
 RANKS, SIZES = (0, 1, 3, 2, 4), (1, 10, 100, 1000, 10000)
 

@@ -11,6 +11,8 @@ from kernbench.ptx.emulator.analysis.building import program_of
 from kernbench.ptx.emulator.fused import chain_code, chains, code, runs
 from kernbench.safety.budget import Budget
 
+pytestmark = pytest.mark.fast_paths
+
 GIVEN, WORDS = 2048, 16
 COMPUTE = (
     "add.u32 {r}, {r}, {r};",

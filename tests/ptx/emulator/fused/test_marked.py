@@ -9,6 +9,8 @@ from kernbench.ptx.devices import device
 from kernbench.ptx.emulator.analysis import building
 from kernbench.ptx.emulator.fused import blocks, marked
 
+pytestmark = pytest.mark.fast_paths
+
 HEAD = """.version 8.0
 .target sm_90a
 .address_size 64

@@ -13,6 +13,8 @@ from kernbench.ptx.emulator.fused import code, runs
 from kernbench.ptx.emulator.program.steps import compute, copy
 from kernbench.ptx.reference.programs import changed_program, safe_program
 
+pytestmark = pytest.mark.fast_paths
+
 WORDS = 24
 TEMPLATES = (
     "add.u32 {r}, {r}, {r};",

@@ -152,6 +152,7 @@ def _block(
         rank,
         tuple(direct),
         tuple(general),
+        tuple(step.general for step in all_steps),
         following.maker(decodings, steps.spans, plain, choices, position),
         steps.control,
         number + 1,

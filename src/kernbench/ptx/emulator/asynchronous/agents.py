@@ -147,7 +147,7 @@ class Agents:
         position = 0
         while position < len(flying):
             agent, end = flying[position], position + 1
-            if agent.together is not None:
+            if agent.together is not None and self._batch.launch.fast.products_together:
                 while end < len(flying) and flying[end].together is agent.together:
                     end += 1
             if end - position > 1 and agent.together is not None:

@@ -98,12 +98,16 @@ class Gathering:
 
     def arrive(self, fragment: Fragment, operation: WarpOperation) -> Fragment | None:
         """Lanes reach a warp operation; complete warps perform it and continue."""
-        if fragment.lanes.whole and (operation.full or self._names_all(fragment, operation)):
+        if self._batch.launch.fast.gathered_warps and self._is_complete(fragment, operation):
             return operation.run(self._scheduler, fragment)
         earlier = self._parked.pop(fragment.point, None)
         if earlier is not None:
             fragment = self._scheduler.merged(earlier.fragment, fragment)
         return self._sort(fragment, operation)
+
+    def _is_complete(self, fragment: Fragment, operation: WarpOperation) -> bool:
+        """Whether all lanes of each warp are here, and named."""
+        return fragment.lanes.whole and (operation.full or self._names_all(fragment, operation))
 
     def _names_all(self, fragment: Fragment, operation: WarpOperation) -> bool:
         """Whether the mask of every active lane names its whole warp."""

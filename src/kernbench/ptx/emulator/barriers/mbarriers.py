@@ -53,6 +53,7 @@ class Mbarriers:
 
     def __init__(self, batch: BarrierBatch, columns: int):
         self._batch = batch
+        self._fast = batch.launch.fast
         self._columns = columns
         words = batch.shared_stride // _ALIGNMENT
         self._lookup = POOL.full((batch.ctas, words), -1, np.int64)
@@ -137,7 +138,8 @@ class Mbarriers:
         self.renewed += 1
         slots = self.locate(addresses, lanes)
         ctas, offsets = self._batch.cluster.find(addresses, lanes)
-        if count_new(slots, counts) == len(slots) and (len(ctas) == 1 or len(set(ctas.tolist())) == len(ctas)):
+        new = self._fast.new_barriers and count_new(slots, counts) == len(slots)
+        if new and (len(ctas) == 1 or len(set(ctas.tolist())) == len(ctas)):
             self._open_new(ctas, offsets, lanes, counts)
         else:
             self._open_each(slots, ctas, offsets, lanes, counts, addresses, site)
@@ -215,7 +217,7 @@ class Mbarriers:
     def _known(self, addresses: Array, lanes: Array, site: Site) -> Array:
         """The usable barriers at addresses; reports a finding where there is none."""
         slots, usable = self._located(addresses, lanes)
-        if usable < len(lanes) or self._batch.cluster.size > 1:
+        if usable < len(lanes) or self._batch.cluster.size > 1 or not self._fast.usable_barriers:
             return self._usable(slots, addresses, lanes, site)
         if usable:
             self._batch.checks.asynchronous.used(slots, lanes, site)
@@ -366,7 +368,7 @@ class Mbarriers:
         batch, passed = self._batch, np.empty(len(lanes), bool)
         slots: Array = np.empty(len(lanes), np.int64)
         count = kernels.look(addresses, lanes, wanted, parity, self._table, slots, passed)
-        if count < 0:
+        if count < 0 or not self._fast.usable_barriers:
             slots = self._usable(slots, addresses, lanes, site)
             count = kernels.test(slots, wanted, parity, self.state, passed)
         elif slots.size:

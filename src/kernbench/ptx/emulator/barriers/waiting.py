@@ -139,6 +139,8 @@ class Waiting:
         asked, mbarriers = parked.asked, self._batch.mbarriers
         if self._batch.checks.checking or asked.slots is None or asked.renewed != mbarriers.renewed:
             return False
+        if not self._batch.launch.fast.unchanged_waits:
+            return False
         return not mbarriers.completed(asked.slots, asked.wanted, parked.wait.parity)
 
 

@@ -69,13 +69,14 @@ class BatchChecks(BatchObserver):
         self._meant = checks.program.meant
         self._meant_variables = checks.program.meant_variables
         self.batch = self._batch = batch
+        self._fast = batch.launch.fast
         self.reporter = self._reporter = checks.reporter
         self.sites = checks.sites
         self.clocks = Clocks(batch, checks.publications, self.part_from)
         self.along = ReleasedAlong(batch, self.clocks)
         self.patterns = MemoryOrder(batch, self.clocks)
         self._released: Array = np.zeros(0, np.int64)
-        self._shared_cells = new_cells(batch.ctas * batch.shared_stride // 4 + 1)
+        self._shared_cells = new_cells(batch.ctas * batch.shared_stride // 4 + 1, shared=batch.launch.fast.shared_lines)
         self.log = None if checks.order is None else checks.order.batch(batch, self.clocks)
         self.asynchronous: AsynchronousChecks = AsynchronousChecks(batch, self, checks.reporter)
         self.endings = Endings(batch, checks.reporter)
@@ -145,7 +146,7 @@ class BatchChecks(BatchObserver):
             self.along.accessed(lanes, active)
             if site.number in self._meant_variables:
                 self._check_variables(space, writes, site, lanes, active, accessed, nbytes)
-        if space.name == "global" and site.number in self._meant and self._checks.meant.leaves(site, accessed):
+        if space.name == "global" and site.number in self._meant and self._may_leave(site, accessed):
             self._check_meant(writes, site, lanes, active, accessed, nbytes)
         self.copies.touched(space, writes, site, lanes, active, accessed, nbytes)
         if site.number in self._volatile:
@@ -199,6 +200,10 @@ class BatchChecks(BatchObserver):
             return one.offset, one.nbytes
         return None if self._checks.meant.arrays(where) else (0, EVERYWHERE)
 
+    def _may_leave(self, site: Site, accessed: Accessed) -> bool:
+        """Whether an access may leave the array that it is meant for."""
+        return not self._fast.meant_bounds or self._checks.meant.leaves(site, accessed)
+
     def _check_meant(
         self, writes: bool, site: Site, lanes: Array, active: Mask | None, accessed: Accessed, nbytes: int
     ) -> None:
@@ -215,7 +220,7 @@ class BatchChecks(BatchObserver):
     ) -> None:
         """Report accesses that leave the shared variables of their address for another variable."""
         variables = self._meant_variables[site.number]
-        if not leaves(variables, accessed, space.size):
+        if self._fast.meant_bounds and not leaves(variables, accessed, space.size):
             return
         starts = offsets_of(accessed)
         strays = strays_from(variables, self._checks.program.shared, starts, active, space.size - nbytes)

@@ -109,7 +109,7 @@ class Checks(LaunchObserver):
         first = min((a.offset for a in self._tracked), default=0) & ~15
         last = max((a.offset + a.nbytes for a in self._tracked), default=0)
         self.first_byte = first
-        self.cells = _cells(first, last)
+        self.cells = _cells(first, last, launch.fast.shared_lines)
         self.clusters = _clusters(launch)
         self.noncoherent = NoncoherentLoads(launch, self.reporter, self.memory, self.sites, self.cells)
 
@@ -273,10 +273,10 @@ class Checks(LaunchObserver):
         self.reporter.general("deadlock", message, hint, others, site)
 
 
-def _cells(first: int, last: int) -> tuple[Array, Array]:
-    """The cells of a range of global memory, if there is memory for them."""
+def _cells(first: int, last: int, shared: bool) -> tuple[Array, Array]:
+    """The cells of a range of global memory, if there is memory for them; with `shared` lines or not."""
     try:
-        return new_cells((last - first + 7) // 4 + 1, first)
+        return new_cells((last - first + 7) // 4 + 1, first, shared)
     except MemoryError:
         raise MisuseError(
             f"the arrays that the kernel may write lie in {last - first:,} bytes, and the race check has no memory for "

@@ -13,6 +13,7 @@ from kernbench.ptx.emulator.asynchronous.agents import Agents
 from kernbench.ptx.emulator.asynchronous.copies.copies import Copies
 from kernbench.ptx.emulator.asynchronous.copies.groups import BulkGroups
 from kernbench.ptx.emulator.asynchronous.journal import Journal
+from kernbench.ptx.emulator.asynchronous.matrix.observer import BatchObserver
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_memory import TensorMemory
 from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Refused, TensorUnit
 from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Warpgroups
@@ -20,7 +21,6 @@ from kernbench.ptx.emulator.barriers.mbarriers import Mbarriers
 from kernbench.ptx.emulator.engine.ending import LIVING, STOPPED, end_lanes
 from kernbench.ptx.emulator.engine.scheduler import Scheduler
 from kernbench.ptx.emulator.lanes.clusters import RANK_SHIFT, cluster_map
-from kernbench.ptx.emulator.lanes.fragment import FragmentOf
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask, lane_bits
 from kernbench.ptx.emulator.lanes.remembered import living
 from kernbench.ptx.emulator.lanes.slots import (
@@ -71,7 +71,7 @@ class Batch:
         self.journal: Journal | None = launch.follow(self)
         self.frames = Frames(self, launch.local_bytes)
         shared = self._make_shared()
-        self.checks = launch.checks.batch(self)
+        self.checks: BatchObserver = launch.checks.batch(self)
         self.recorder: Recorder = launch.recorder.batch(self)
         self.port = Port(self, launch.arena, shared, self.frames.space(), self.checks.checker)
         self.copies = Copies(self)
@@ -83,7 +83,7 @@ class Batch:
         self.scheduler = Scheduler(self, launch.program, launch.meter)
         everybody = living(self.alive)
         assert everybody is not None
-        self.scheduler.push(FragmentOf(everybody, self.scheduler.window(everybody), self.program.entry.entry))
+        self.scheduler.begin(everybody, self.program.entry.entry)
 
     def _make_registers(self) -> None:
         width = self.lanes + _PADDING

@@ -20,6 +20,7 @@ from kernbench.ptx.emulator.engine.splitting import CannotSplitError, Division, 
 from kernbench.ptx.emulator.engine.ticking import Time
 from kernbench.ptx.emulator.engine.waves import Waves
 from kernbench.ptx.emulator.engine.ways import ARRIVED, MOST, WOKEN
+from kernbench.ptx.emulator.fast_paths import ALL, FastPaths
 from kernbench.ptx.emulator.inspect.naming import Naming
 from kernbench.ptx.emulator.inspect.probing import Probe
 from kernbench.ptx.emulator.instructions.calls.externals import MOST_LINES, needs_heap
@@ -58,6 +59,7 @@ class Setting:
     - `progress`: called with the number of CTAs that have exited; may raise.
     - `exact`: add matrix products in the order of the hardware, bit for bit.
     - `jobs`: processes for CTAs that share nothing.
+    - `fast`: which fast paths it may take.
     """
 
     grid: Extent
@@ -74,6 +76,7 @@ class Setting:
     progress: Callable[[int], None] | None = None
     exact: bool = False
     jobs: int = 1
+    fast: FastPaths = ALL
 
 
 class Launch:
@@ -97,6 +100,7 @@ class Launch:
         self.checks, self.probe, self.naming = checks, probe, naming
         self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
         self.schedule, self.number, self.exact = setting.schedule, setting.number, setting.exact
+        self.fast = setting.fast
         self.threads = prod(self.block)
         self.warps_per_cta = -(-self.threads // WARP)
         self.explicit_cluster = self.cluster != (1, 1, 1)
@@ -110,7 +114,7 @@ class Launch:
         # output of printf
         self.printed: list[str] = []
         self.unfinished = True
-        self.tensor_maps = TensorMaps(arena)
+        self.tensor_maps = TensorMaps(arena, self.fast.whole_rows)
         self._chosen = setting.clusters
         self._progress = setting.progress
         self._symbols = setting.symbols
@@ -133,7 +137,7 @@ class Launch:
         self.all_ctas = 0
         # how the launch was divided between cores
         self.division = Division()
-        self._jobs = setting.jobs
+        self._jobs = setting.jobs if self.fast.processes else 1
         self._splitting: Splitting | None = None
         self._alone = False
         checks.begin(self)

@@ -43,8 +43,11 @@ class Scheduler:
         self.cluster = ClusterBarrier(self)
         self._windows: dict[tuple[int, int], AnyWindow] = {}
         self._limit: Key | None = None
+        self._fast = batch.launch.fast
         # set once a load has returned undefined bits: from then on blocks run with tracking
         self._following_undefined = False
+        if batch.checks.checking and not self._fast.late_tracking:
+            self._follow_undefined()
 
     def key(self, fragment: AnyFragment) -> Key:
         """A fragment's position in program order."""
@@ -52,7 +55,17 @@ class Scheduler:
 
     def fragment(self, like: AnyFragment, lanes: Lanes, block: int) -> AnyFragment:
         """A fragment of some lanes of `like`, at another basic block."""
+        lanes = self._formed(lanes)
         return FragmentOf(lanes, self.window(lanes), block, like.stack, like.prefix, like.block)
+
+    def begin(self, lanes: Lanes, block: int) -> None:
+        """Lanes begin the kernel at its entry block."""
+        lanes = self._formed(lanes)
+        self.push(FragmentOf(lanes, self.window(lanes), block))
+
+    def _formed(self, lanes: Lanes) -> Lanes:
+        """A set of lanes as it is, or as a list of warps where registers are not to be used in place."""
+        return lanes if self._fast.runs_of_warps else lanes.listed()
 
     def window(self, lanes: Lanes) -> AnyWindow:
         """The window of a set of lanes; windows of runs are cached."""
@@ -78,7 +91,7 @@ class Scheduler:
 
     def merged(self, one: AnyFragment, two: AnyFragment) -> AnyFragment:
         """Two fragments at the same program point as one."""
-        lanes = joined(one.lanes, two.lanes, self.batch.lanes)
+        lanes = self._formed(joined(one.lanes, two.lanes, self.batch.lanes))
         behind = one.behind if one.behind == two.behind else -1
         return FragmentOf(lanes, self.window(lanes), one.block, one.stack, one.prefix, behind)
 
@@ -125,7 +138,7 @@ class Scheduler:
         if self._following_undefined:
             for general in block.watched.steps:
                 general(window, lanes.mask)
-        elif block.chain is not None and lanes.mask is None and lanes.warps is None and self._reaches(fragment, block):
+        elif block.chain is not None and self._chains(lanes) and self._reaches(fragment, block):
             block = self._run_chain(fragment, block, block.chain)
         else:
             self._run_steps(block, window, lanes)
@@ -133,6 +146,10 @@ class Scheduler:
             return fragment.at(block.following)
         result: AnyFragment | None = block.control(self, fragment)
         return result
+
+    def _chains(self, lanes: Lanes) -> bool:
+        """Whether chains may run for a set of lanes: a run of warps, all of whose lanes are active."""
+        return lanes.mask is None and lanes.warps is None and self._fast.fused_steps
 
     def _reaches(self, fragment: AnyFragment, block: Block) -> bool:
         """Whether a chain may run to its end: no other fragment comes first, and nothing records steps."""
@@ -161,17 +178,24 @@ class Scheduler:
         self._run_steps(block, window, lanes, (*left.steps, *behind))
         return block
 
+    def _follow_undefined(self) -> None:
+        """Run blocks with tracking of undefined values from now on."""
+        self._following_undefined = self.batch.checks.definedness.following = True
+
     def _run_steps(self, block: Block, window: AnyWindow, lanes: Lanes, some: tuple[Direct, ...] | None = None) -> None:
         """Run the plain steps of a block, or some of them; switch to tracking when a load returns undefined bits."""
         try:
-            if lanes.mask is None and lanes.warps is None:
+            if not self._fast.fused_steps:
+                for general in block.single:
+                    general(window, lanes.mask)
+            elif lanes.mask is None and lanes.warps is None:
                 for step in block.direct if some is None else some:
                     step(window)
             else:
                 for general in block.general:
                     general(window, lanes.mask)
         except UndefinedLoadError as met:
-            self._following_undefined = self.batch.checks.definedness.following = True
+            self._follow_undefined()
             watched = block.watched
             for general in watched.steps[watched.positions[met.site] :]:
                 general(window, lanes.mask)

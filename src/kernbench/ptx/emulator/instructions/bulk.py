@@ -161,7 +161,8 @@ def _boxes(
     found = []
     checks, known = window.batch.checks, window.batch.launch.tensor_maps
     # blocks that each build a map of the same tensor use different addresses
-    same = known.at_all(maps) if len(maps) > 1 else None
+    together = len(maps) > 1 and window.batch.launch.fast.boxes_together
+    same = known.at_all(maps) if together else None
     for address, which in _by_value(maps):
         try:
             box = known.at(address) if same is None else same
@@ -271,6 +272,7 @@ def tensor_load(d: Decoding) -> Step:
             shifts[:, number] = values_of(window, slot, mask)
         found = _boxes(window, lanes, maps, rank, counted, site)
         plain = parts is None and to.ends is not None and not np.count_nonzero(to.slots < 0)
+        plain = plain and batch.launch.fast.boxes_together
         if plain and found and _load_all(batch, lanes, to, points, found, site):
             return
         for box, which in found:

@@ -149,7 +149,8 @@ def replace(d: Decoding) -> Step:
         located, _ = locate_shared(batch, addresses, lanes)
         # the fast path: maps in shared memory that are valid already, up to the first that is not
         where = tensor_maps.extent(field, ordinal)
-        done = tensor_maps.set_fields(batch.port.space("shared").words[1], located, values, *where)
+        shared, fast = batch.port.space("shared").words[1], batch.launch.fast.valid_maps
+        done = tensor_maps.set_fields(shared, located, values, *where) if fast else 0
         rest = _objects(batch, addresses[done:], lanes[done:]) if done < len(lanes) else []
         for data, new in zip(rest, values[done:].tolist(), strict=True):
             if data is not None:

@@ -52,7 +52,9 @@ def begin(d: Decoding) -> Step:
         destination = batch.port.addresses(window, target.slot)[chosen] + to
         origin = batch.port.addresses(window, source.slot)[chosen]
         left = None if limit is None else window.rows[limit][chosen]
-        taken = batch.copies.take(lanes, origin, source.offset, left, destination, rows)
+        taken = None
+        if batch.launch.fast.taken_copies:
+            taken = batch.copies.take(lanes, origin, source.offset, left, destination, rows)
         if taken is None:
             undefined = _read(batch, origin, lanes, by, rows, left, site)
             batch.copies.begin(lanes, destination, rows, site, undefined)

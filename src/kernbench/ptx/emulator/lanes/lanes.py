@@ -71,6 +71,14 @@ class Lanes:
         """The mask; all ones if there is none."""
         return np.ones(self.positions, bool) if self.mask is None else self.mask
 
+    def listed(self) -> "Lanes":
+        """The same lanes as a list of the warps that have one."""
+        if self.warps is not None:
+            return self
+        warps, active = self.present()
+        mask = None if self.count == active.size else np.ascontiguousarray(active).reshape(-1)
+        return Lanes(0, 0, warps, mask, self.count, self.live, self.whole)
+
     def select(self, chosen: Mask) -> "Lanes | None":
         """The active lanes where `chosen` (over positions) holds; None if there are none."""
         mask = chosen if self.mask is None else chosen & self.mask

@@ -21,6 +21,7 @@ from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int64s, UInt32s, UInt
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part, prefetch
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.cells import (
+    ALONE,
     APART,
     BLIND_UPDATE,
     CTA,
@@ -48,6 +49,7 @@ from kernbench.ptx.emulator.memory.cells import (
     WRITE,
     ShadowArrays,
     by_thread,
+    covers_line,
     head_line,
     line_of,
     morally_strong,
@@ -239,7 +241,7 @@ def note_read(
         head = head_line(word, lanes)
         line = line_of(word, head, lanes)
         folded = lanes[head, APART] == 0
-        whole = folded and line == head and last_word - word >= GROUP
+        whole = covers_line(folded, line, head, last_word - word, lanes)
         if folded and not whole:
             unfold(head, cells, lanes)
         write, last = np.int64(cells[line, WRITE]), np.int64(cells[line, READ])
@@ -344,7 +346,7 @@ def note_write(
         head = head_line(word, lanes)
         line = line_of(word, head, lanes)
         folded = lanes[head, APART] == 0
-        whole = folded and line == head and last_word - word >= GROUP
+        whole = covers_line(folded, line, head, last_word - word, lanes)
         if folded and not whole:
             unfold(head, cells, lanes)
         # plain: everything there happens before this write and is covered by it, so the other cells are cleared
@@ -370,7 +372,7 @@ def note_write(
             _write_slowly(line, mine, touched, position, alike_there, lane, warp, access, shadow, report)
         # four words whose only access is this write share a line again
         alike = int(plain) if line == head else alike + int(plain)
-        if alike == GROUP and not whole:
+        if alike == GROUP and not whole and lanes[lanes.shape[0] - 1, ALONE] == 0:
             lanes[head, APART] = 0
         word += GROUP if whole else 1
 

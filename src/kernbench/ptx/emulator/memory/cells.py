@@ -79,6 +79,8 @@ APART = 15
 GROUP = 4
 # in the last row of that view: the logarithm of the number of heads in a block
 BLOCK = 2
+# there, too: 1 if words never share a line
+ALONE = 3
 _HEADS_OF_A_LARGE_PAGE, _HEADS_OF_A_PART = 15, 5
 # the columns of `table`
 CTA, INSIDE, NUMBER, OWN, FLOOR, MET, KNOWN = range(7)
@@ -167,10 +169,11 @@ def part_from(cells: UInt64s, lanes: UInt32s, rows: Int64s, clocks: Int64s) -> N
                 lanes[word, LANES + column] = np.uint32(held)
 
 
-def new_cells(words: int, first_byte: int = 0) -> tuple[UInt64s, UInt32s]:
+def new_cells(words: int, first_byte: int = 0, shared: bool = True) -> tuple[UInt64s, UInt32s]:
     """The cells of memory from a byte on, one line for each word, and the lanes beside them, in the same order.
 
-    The first byte is a multiple of 16. An additional last line has the first byte and the block size.
+    The first byte is a multiple of 16. An additional last line has the first byte and the block size. Unless lines are
+    `shared`, accesses give each word its own.
     """
     heads = -(-words // GROUP)
     wide = heads > 1 << _HEADS_OF_A_LARGE_PAGE and not is_mapped(GROUP * heads * CELLS)
@@ -182,7 +185,14 @@ def new_cells(words: int, first_byte: int = 0) -> tuple[UInt64s, UInt32s]:
     cells = room[skipped : skipped + (lines + 1) * CELLS].reshape(lines + 1, CELLS)
     lanes = cells.view(np.uint32)
     cells[-1, 0], lanes[-1, BLOCK] = first_byte, block
+    if not shared:
+        keep_apart(lanes)
     return cells, lanes
+
+
+def keep_apart(lanes: UInt32s) -> None:
+    """From now on no words share a line."""
+    lanes[-1, ALONE] = 1
 
 
 def lines_of(lanes: UInt32s, words: Int64s) -> Int64s:
@@ -222,6 +232,12 @@ def head_line(word: Int, lanes: UInt32s) -> Int:
 def line_of(word: Int, head: Int, lanes: UInt32s) -> Int:
     """The line of a word, given the line of its group's head."""
     return head + ((word & (GROUP - 1)) << np.int64(lanes[lanes.shape[0] - 1, BLOCK]))
+
+
+@part
+def covers_line(folded: Flag, line: Int, head: Int, words: Int, lanes: UInt32s) -> Flag:
+    """Whether an access to so many words from a line's word on may be entered in the line of all four."""
+    return folded and line == head and words >= GROUP and lanes[lanes.shape[0] - 1, ALONE] == 0
 
 
 @kernel

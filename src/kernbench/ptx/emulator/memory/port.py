@@ -186,6 +186,7 @@ class Port:
         self._arena = arena
         self._checker = checker
         self._report = access.new_report(0 if checker is None else _SUSPECTS, cleared=False)
+        self._fast = batch.launch.fast
         self.changes = 0
         # how many of these are stores of threads to shared memory
         self.shared_stores = 0
@@ -292,7 +293,7 @@ class Port:
             moved = (registers, rows, lanes, NO_MASK if active is None else active)
             if self._checker is not None:
                 self._checker.note(part, False, site, lanes, active, (at, by, base), registers.itemsize * rows.size)
-            if self._is_loaded(part, (at, by, base), registers, rows, lanes, active):
+            if self._fast.word_loads and self._is_loaded(part, (at, by, base), registers, rows, lanes, active):
                 continue
             if self._checker is None:
                 trouble = access.load(memory, where, moved, self._report)

@@ -32,6 +32,7 @@ from kernbench.ptx.emulator.memory.cells import (
     STRONG,
     STRONG_WRITE,
     WRITE,
+    covers_line,
     decode,
     head_line,
     knows_far_lane,
@@ -435,7 +436,8 @@ def note_ranges(
             head = head_line(word, lanes)
             line = line_of(word, head, lanes)
             folded = lanes[head, APART] == 0
-            whole = folded and line == head and _covers_group(offset, length, word, first_byte, memory.state)
+            whole = covers_line(folded, line, head, np.int64(GROUP), lanes)
+            whole = whole and _covers_group(offset, length, word, first_byte, memory.state)
             if folded and not whole:
                 unfold(head, cells, lanes)
             if whole:

@@ -115,7 +115,7 @@ def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand, 
 
     With `across`, 16-bit elements of the same depth are contiguous, as matrix libraries prefer for B.
     """
-    if operand.kind in HALVES:
+    if operand.kind in HALVES and batch.launch.fast.half_tiles:
         return gather_halves(batch, ctas, _layout(tiles, len(ctas)), operand, across)
     return _elements(gather_pieces(batch, ctas, tiles), operand)
 

@@ -8,6 +8,7 @@ that also needs a certain part extends them, and `units.batch` has the whole.
 from typing import Protocol
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.fast_paths import FastPaths
 from kernbench.ptx.emulator.lanes.actors import Actors
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.clusters import ClusterMap, Extent
@@ -43,6 +44,8 @@ class LaunchHub(Protocol):
     actors: Actors
     # the index of the launch on its device
     number: int
+    # which fast paths it may take
+    fast: FastPaths
 
     @property
     def machine(self) -> Machine:

@@ -108,6 +108,8 @@ class Block:
     rank: int
     direct: tuple[Direct, ...]
     general: tuple[General, ...]
+    # the same steps one by one, none of them fused with others
+    single: tuple[General, ...]
     # makes the general steps with undefined-value tracking
     follow: Callable[[], Watched]
     control: Control | None

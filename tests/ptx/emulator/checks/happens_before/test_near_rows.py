@@ -12,6 +12,7 @@ from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge, Publications
 from kernbench.ptx.emulator.checks.happens_before.near_rows import each_alone, grouped, join_at
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
+from kernbench.ptx.emulator.fast_paths import ALL
 from kernbench.ptx.emulator.lanes.actors import Actors
 from kernbench.ptx.emulator.lanes.lanes import WARP, group
 
@@ -138,7 +139,7 @@ class System:
         )
         self.batch = SimpleNamespace(
             ctas=CTAS, warps_per_cta=WARPS, warps=CTAS * WARPS, lanes=LANES, numbers=FIRST_CTA + np.arange(CTAS),
-            cluster=SimpleNamespace(size=1), launch=SimpleNamespace(actors=ACTORS), alive_bits=alive,
+            cluster=SimpleNamespace(size=1), launch=SimpleNamespace(actors=ACTORS, fast=ALL), alive_bits=alive,
             mbarriers=mbarriers,
         )  # fmt: skip
         self.clocks = Clocks(self.batch, Publications(20 * ACTORS.count), lambda warps, clocks: None)

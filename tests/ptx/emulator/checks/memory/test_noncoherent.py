@@ -125,6 +125,7 @@ def test_vectors(found):
     )
 
 
+@pytest.mark.fast_paths
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("jobs", [1, 2, 3])
 @pytest.mark.parametrize(

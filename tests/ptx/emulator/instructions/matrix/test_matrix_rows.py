@@ -97,6 +97,7 @@ def launched(text, warps, schedule, checks=True):
     return run.outputs["out"].tobytes(), repr(run.findings), run.status
 
 
+@pytest.mark.fast_paths
 @pytest.mark.parametrize("first", range(0, sampled.examples(24, 48), 8))
 def test_rows_at_once_are_as_lane_by_lane(first, monkeypatch):
     asked = []

@@ -294,8 +294,8 @@ class Copies:
             self._complete(copy.part(~legal))
 
     def _complete(self, copy: Copy) -> None:
-        port, rows = self._batch.port, copy.rows
-        if not port.deliver(copy.addresses, copy.targets, copy.lanes, copy.words, copy.site):
+        port, rows, fast = self._batch.port, copy.rows, self._batch.launch.fast.delivered_copies
+        if not fast or not port.deliver(copy.addresses, copy.targets, copy.lanes, copy.words, copy.site):
             self._batch.banks["uint32"][rows[:, None], copy.lanes[None, :]] = copy.words
             port.store("shared", copy.addresses, copy.lanes, np.uint64(0), "uint32", rows, None, copy.site)
         self._unwrite(copy)

@@ -116,8 +116,11 @@ def _pitch(description: TensorMapDescription) -> int:
     return SWIZZLES[description.swizzle] or description.row_bytes
 
 
-def box_of(data: bytes, arena: Arena) -> Box:
-    """Decode the tensor map of memory in `arena`; raises `MisuseError` if it is invalid."""
+def box_of(data: bytes, arena: Arena, whole_rows: bool = True) -> Box:
+    """Decode the tensor map of memory in `arena`; raises `MisuseError` if it is invalid.
+
+    With `whole_rows`, rows without faults are moved as such.
+    """
     description = decode(data)
     rank = description.rank
     shape = np.zeros((4, rank), np.int64)
@@ -125,15 +128,23 @@ def box_of(data: bytes, arena: Arena) -> Box:
     shape[2] = (description.box[0], *[1] * (rank - 1)) if description.im2col else description.copied
     shape[(0, 2), 0] //= description.grain
     shape[3] = description.element_strides
+    swizzle: Array = np.array((*_SWIZZLES[description.swizzle], _pitch(description), description.filled, 1), np.int64)
+    if not whole_rows:
+        piece_by_piece(swizzle)
     fill = _NAN if description.oob_fill == "nan" else bytes(16)
     return Box(
         description,
         arena.real(description.address) - GLOBAL_BASE,
         shape,
         description.grain_bytes,
-        np.array((*_SWIZZLES[description.swizzle], _pitch(description), description.filled), np.int64),
+        swizzle,
         np.frombuffer(fill, np.uint8),
     )
+
+
+def piece_by_piece(swizzle: Array) -> None:
+    """Let no row be moved as such."""
+    swizzle[-1] = 0
 
 
 def pixels(box: Box, points: Array, count: int) -> Array:
@@ -166,8 +177,8 @@ def _wrong_with(address: int) -> str:
 class TensorMaps:
     """Tensor maps that a launch reads from memory; equal bytes are decoded once."""
 
-    def __init__(self, arena: Arena):
-        self._arena = arena
+    def __init__(self, arena: Arena, whole_rows: bool = True):
+        self._arena, self._whole_rows = arena, whole_rows
         self._known: dict[bytes, Box] = {}
 
     def at(self, address: int) -> Box:
@@ -180,7 +191,7 @@ class TensorMaps:
         data = self._arena.words[1][offset : offset + TENSOR_MAP_BYTES].tobytes()
         found = self._known.get(data)
         if found is None:
-            found = self._known[data] = box_of(data, self._arena)
+            found = self._known[data] = box_of(data, self._arena, self._whole_rows)
         return found
 
     def at_all(self, addresses: Array) -> Box | None:
@@ -230,7 +241,7 @@ def begin_store(
         once = move.once()
         completion.enter("shared", False, move.shared_ranges(once))
         completion.enter("global", True, move.global_ranges(once, PIECE), reduction is not None)
-    if reduction is None:
+    if reduction is None and batch.launch.fast.repeated_boxes:
         move.join_repeated()
     batch.agents.begin(
         Agent(completion.kind, site, completion.lanes, move.store, completion.signal, move.take, completion.group)
@@ -401,7 +412,7 @@ class _Move:
         for op in chosen:
             room = self._staged.shape[1] + PIECE
             one, state = np.zeros(room, np.uint8), np.zeros(room, np.uint8)
-            plain = np.array((0, 0, 0, box.inner, PIECE), np.int64)
+            plain = np.array((0, 0, 0, box.inner, PIECE, box.swizzle[5]), np.int64)
             zero = np.zeros(1, np.int64)
             tiles = (one, one.view(np.uint64), state, state.view(np.uint64), zero, zero, box.nbytes)
             parts = (box.base, whole, box.element, plain, box.fill)

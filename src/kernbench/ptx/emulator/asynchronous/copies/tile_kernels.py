@@ -30,8 +30,8 @@ class Box(NamedTuple):
 
     Rows of `shape`: sizes, byte strides, elements copied, element strides. `element` is the size of an element in
     bytes. `swizzle` has the mask and shift of the XORed bits, whether halves of pieces are swapped, too, the row
-    stride, and the bytes of each piece that hold elements (the rest are gaps, which stay unchanged). `fill` is the
-    value of elements outside the tensor.
+    stride, the bytes of each piece that hold elements (the rest are gaps, which stay unchanged), and whether whole rows
+    may be moved as such. `fill` is the value of elements outside the tensor.
     """
 
     base: int
@@ -169,7 +169,7 @@ def load_boxes(
     inner, filled = shape[2, 0] * element, swizzle[4]
     rows = _rows_of(shape)
     # whether pieces lie as wholes in both
-    plain = filled == PIECE and not swizzle[2] and inner % PIECE == 0
+    plain = swizzle[5] != 0 and filled == PIECE and not swizzle[2] and inner % PIECE == 0
     for op in range(target.offsets.size):
         start = coordinates[op, 0] * element
         low, high = max(0, -start), min(inner, shape[0, 0] * element - start)
@@ -334,7 +334,7 @@ def take_boxes(
     inner, filled = shape[2, 0] * element, swizzle[4]
     rows = _rows_of(shape)
     # whether pieces lie as wholes in both
-    plain = filled == PIECE and not swizzle[2] and inner % PIECE == 0
+    plain = swizzle[5] != 0 and filled == PIECE and not swizzle[2] and inner % PIECE == 0
     for op in chosen:
         start = coordinates[op, 0] * element
         low, high = max(0, -start), min(inner, _whole_pieces(shape[0, 0] * element - start))

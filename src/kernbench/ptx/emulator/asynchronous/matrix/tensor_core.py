@@ -227,6 +227,7 @@ class TensorCore:
 
     def __init__(self, batch: MatrixBatch, memory: TensorMemory):
         self._batch = batch
+        self._fast = batch.launch.fast
         self._memory = memory
         self._chain: Chain | None = None
 
@@ -236,7 +237,7 @@ class TensorCore:
         while first < len(several):
             operations = several[first]
             first += 1
-            sides = operations.sides
+            sides = operations.sides if self._fast.equal_products else None
             if sides is None:
                 self._multiply_apart(operations)
             elif sides[0] is None:
@@ -251,7 +252,9 @@ class TensorCore:
     def _take(self, chain: Chain, several: list[Products]) -> None:
         """Gather A and B of operations that continue a chain."""
         batch, ctas = self._batch, several[0].ctas
-        joined = _joined(tuple((one.form, one.first) for one in several), len(ctas)) if len(several) > 1 else None
+        joined = None
+        if len(several) > 1 and self._fast.half_tiles:
+            joined = _joined(tuple((one.form, one.first) for one in several), len(ctas))
         if joined is not None:
             chain.right.append(gather_halves(batch, ctas, *joined[1]))
             chain.left.append(gather_halves(batch, ctas, *joined[0]))
@@ -320,7 +323,7 @@ class TensorCore:
         kind = described.kinds[1]
         width = {"f16": 2, "bf16": 2, "tf32": 4}.get(kind, 1)
         words = described.k * width // 4 if kind != "b4" else described.k // 8
-        if kind in HALVES and not one.form.shifted:
+        if kind in HALVES and not one.form.shifted and self._fast.half_tiles:
             made: Array = np.empty((len(ctas), part.rows, 2 * words), np.float32)
             where = (*part.quarters, *part.lanes)
             take_halves(self._memory.words, ctas, where, one.first[1] & 0xFFFF, float32_table(kind), made)
@@ -374,7 +377,7 @@ class TensorCore:
         described, memory, adds = one.described, self._memory, one.first[_ADDS] != 0
         column, width = one.first[0] & 0xFFFF, part.columns[1] - part.columns[0]
         plain = described.kinds[0] == "f32" and not one.shift and one.lanes is None
-        if adds and plain and memory.add(ctas, part, column, sums):
+        if self._fast.products_together and adds and plain and memory.add(ctas, part, column, sums):
             return
         before = memory.read(ctas, part, column, width) if adds else None
         if before is not None:

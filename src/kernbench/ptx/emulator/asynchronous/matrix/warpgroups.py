@@ -365,7 +365,9 @@ class _Performer:
             units = _together(events[0], crew)
             count = self._alike(events, units, crew)
             products = self._products(events[:count], units, crew)
-            sums = _all_added(events[:count], products.reshape(count, len(crew.ordered), 16, -1), sums, crew.order)
+            products = products.reshape(count, len(crew.ordered), 16, -1)
+            fast = self._batch.launch.fast.products_together
+            sums = _all_added(events[:count], products, sums, crew.order, fast)
             events = events[count:]
         assert sums is not None
         if form.kinds[0] == "f16":
@@ -400,7 +402,8 @@ class _Performer:
     def _alike(self, events: list[Issued], units: int, crew: Crew) -> int:
         """How many operations from the first on have the same shape, so that their products are computed at once."""
         form, nbytes = events[0].form, len(events[0].warps) * 16 * events[0].form.n * 4
-        most = 1 if form.selector is not None else max(1, min(len(events), _PRODUCTS // nbytes))
+        apart = form.selector is not None or not self._batch.launch.fast.products_together
+        most = 1 if apart else max(1, min(len(events), _PRODUCTS // nbytes))
         count = 1
         while count < most and form.shape == events[count].form.shape and _together(events[count], crew) == units:
             count += 1
@@ -418,7 +421,7 @@ class _Performer:
         self, descriptors: list[Array], ctas: Array, first: Array, operand: Operand, across: bool = False
     ) -> Array:
         """The tiles of operations' descriptors, each of the warps `first`."""
-        if operand.kind in HALVES:
+        if operand.kind in HALVES and self._batch.launch.fast.half_tiles:
             named = b"".join([each[first].tobytes() for each in descriptors])
             return gather_halves(self._batch, ctas, layout_of(named, operand, wgmma_descriptor), operand, across)
         return gather(self._batch, ctas, _tiles([each[first] for each in descriptors], operand), operand, across)
@@ -438,7 +441,7 @@ class _Performer:
     def _held(self, events: list[Issued], units: int, ctas: Array, crew: Crew) -> Array:
         """The stored elements of A."""
         form, warps = events[0].form, crew.ordered
-        if form.a_rows is not None and form.kinds[1] in HALVES:
+        if form.a_rows is not None and form.kinds[1] in HALVES and self._batch.launch.fast.half_tiles:
             taken: Array = np.empty((len(events), len(warps), 16, form.held), np.float32)
             rows = np.array([event.form.a_rows for event in events])
             take_left(self._bank, rows, warps, float32_table(form.kinds[1]), taken)
@@ -526,10 +529,10 @@ def _together(event: Issued, crew: Crew) -> int:
     return WARPS if (ordinals == ordinals[:, :1]).all() else 1
 
 
-def _all_added(events: list[Issued], products: Array, kept: Array | None, order: Array) -> Array:
-    """The accumulators after operations whose products are given, added in order."""
+def _all_added(events: list[Issued], products: Array, kept: Array | None, order: Array, fast: bool) -> Array:
+    """The accumulators after operations whose products are given, added in order; `fast` if without copies."""
     first, form, everybody = events[0], events[0].form, len(order)
-    plain = form.kinds[0] == "f32" and not form.negated and first.adding in (0, everybody)
+    plain = fast and form.kinds[0] == "f32" and not form.negated and first.adding in (0, everybody)
     if plain and all(not event.form.negated and event.adding == everybody for event in events[1:]):
         sums: Array = products[0]
         if first.adding:

@@ -200,7 +200,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def completes_on(self, slots: Array, lanes: Array, site: Site) -> None:
         """Copies begun by lanes will complete on barriers, whose initialisation must be visible to the async proxy."""
-        if self.all_shown(slots, lanes):
+        if self._batch.launch.fast.usable_barriers and self.all_shown(slots, lanes):
             return
         barriers, ctas = self._batch.mbarriers, self._batch.ctas
         warps = lanes // WARP

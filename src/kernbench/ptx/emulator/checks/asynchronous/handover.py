@@ -27,7 +27,8 @@ class Handover:
     def arriving(self, slots: Array, lanes: Array) -> None:
         """Lanes are about to arrive in their own CTAs: release what they know beyond their warps' clocks."""
         self._checks.along.arriving(lanes)
-        if not self._clocks.any_aware(slots, lanes, self._batch.mbarriers.homes):
+        alike = self._batch.launch.fast.warp_arrivals
+        if alike and not self._clocks.any_aware(slots, lanes, self._batch.mbarriers.homes):
             return
         barriers = self._batch.mbarriers
         local = (slots >= 0) & (barriers.homes[slots] == (lanes // WARP) % self._batch.ctas)

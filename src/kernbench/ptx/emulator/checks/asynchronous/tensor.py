@@ -84,7 +84,7 @@ class TensorChecks(TensorObserver):
         """Lanes begin products."""
         site = operations.form.site
         self._order.begin(lanes, site, operations.form.pair)
-        if self._are_plain(operations, lanes, site):
+        if self._batch.launch.fast.equal_products and self._are_plain(operations, lanes, site):
             return
         for group, chosen in _groups(operations, lanes):
             idesc = group.described

@@ -67,6 +67,7 @@ class TensorOrder:
         self._reporter = checks.reporter
         self._clocks = checks.clocks
         self._log = checks.log
+        self._enters_each = checks.log is not None or not batch.launch.fast.tensor_entries
         self._cells = Cells(batch.ctas)
         warps = batch.warps_per_cta
         # for each warp: operations, loads and stores begun; those complete; operations committed
@@ -251,7 +252,7 @@ class TensorOrder:
 
         `owner` is the allocation of each column.
         """
-        if self._log is not None:
+        if self._enters_each:
             return start
         access, tensor = (what, self._number(site), writes), (self._cells.cells, owner)
         return enter_regions(start, regions, warps, access, tensor, self._knowledge_of_all(), self._room)
@@ -265,14 +266,14 @@ class TensorOrder:
         """
         last, order = _NO_LOADS if writes else self._load_numbers(site.number), np.empty((2, len(warps)), np.int64)
         access, tensor = (STORE if writes else LOAD, self._number(site), writes), (self._cells.cells, owner)
-        what, known = (spans, lanes, last, self._log is None), (self._knowledge_of_all(), self._room)
+        what, known = (spans, lanes, last, not self._enters_each), (self._knowledge_of_all(), self._room)
         return begin_moves(warps, addresses, what, order, access, tensor, *known), order
 
     def enter_moves(
         self, start: int, order: Array, spans: Array, lanes: int, warps: Array, owner: Array, writes: bool, site: Site
     ) -> int:
         """Enter sorted loads or stores from `start` on; returns the first with a fault."""
-        if self._log is not None:
+        if self._enters_each:
             return start
         access, tensor = (STORE if writes else LOAD, self._number(site), writes), (self._cells.cells, owner)
         return enter_moves(start, order, spans, lanes, warps, access, tensor, self._knowledge_of_all(), self._room)

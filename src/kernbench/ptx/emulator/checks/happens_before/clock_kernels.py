@@ -13,6 +13,11 @@ from kernbench.ptx.emulator.lanes.warp_bits import active_in
 from kernbench.ptx.emulator.memory.cells import CLOCK_SHIFT, FLOOR, MET, NUMBER, NUMBER_SHIFT, OWN
 
 
+def drop_floors(table: Int64s) -> None:
+    """Make each comparison with FLOOR fail."""
+    table[:-1, FLOOR] = 0
+
+
 @kernel
 def fill_table(clocks: Int32s, table: Int64s) -> None:
     """Fill in each warp's epoch in the format of a cell, and FLOOR, the least entry of its vector clock.

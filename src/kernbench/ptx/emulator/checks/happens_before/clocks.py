@@ -61,6 +61,7 @@ class Clocks:
 
     def __init__(self, batch: BatchHub, publications: Publications, forget: Forget):
         self._batch = batch
+        self._fast = batch.launch.fast
         self.publications = publications
         ctas, warps = batch.ctas, batch.warps_per_cta
         actors = batch.launch.actors
@@ -119,6 +120,8 @@ class Clocks:
         if self._stale:
             self._stale = False
             kernels.fill_table(self.clocks, self._table)
+            if not self._fast.clock_floors:
+                kernels.drop_floors(self._table)
         return self._table
 
     def alive(self, warp: int) -> int:
@@ -469,7 +472,7 @@ class Clocks:
 
         `named` are the masks that lanes give; `mask` says which lanes are active, empty means all.
         """
-        if self.near.any or self._private or self._left.any:
+        if self.near.any or self._private or self._left.any or not self._fast.whole_warp_clocks:
             return False
         known = (self._batch.alive_bits, self.clocks, self.met_column, self._partly_met)
         if not kernels.meet_whole(warps, mask, named, *known):

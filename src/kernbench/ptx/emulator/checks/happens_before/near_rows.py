@@ -130,7 +130,8 @@ class NearRows:
         # the numbers of the CTAs' first actors in the grid
         self._firsts = firsts
         # whether rows hold everything: nothing of another CTA has been acquired
-        self.suffices: bool = batch.launch.actors.asynchronous and batch.cluster.size == 1
+        alone = batch.launch.actors.asynchronous and batch.cluster.size == 1
+        self.suffices: bool = alone and batch.launch.fast.clock_rows
         # lanes that know more than their warps, the row of each (-1: none), and the free rows
         self.special: Array = np.zeros(batch.lanes, bool)
         self._row_of: Array = np.full(batch.lanes, -1)

@@ -177,7 +177,8 @@ def load_matrix(d: Decoding) -> Step:
         whole_warps(window, mask, site)
         port = window.batch.port
         base = port.addresses(window, address.slot) + np.uint64(address.offset)
-        if plain and mask is None and _are_loaded(window, base, words, to, transposed, site):
+        whole = plain and mask is None and window.batch.launch.fast.matrix_rows
+        if whole and _are_loaded(window, base, words, to, transposed, site):
             return
         results: dict[int, Array] = {}
         with window.batch.checks.definedness.gathered(site, 4 * count, window.size) as lost:

@@ -59,7 +59,8 @@ def _granting(d: Decoding) -> Callable[[Fragment, Array], list[int]]:
     def all_of(fragment: Fragment, positions: Array) -> list[int]:
         window = fragment.window
         counts = pick(window.rows[columns], positions)
-        if window.batch.tensor.are_plain(window.lane_numbers[positions] // WARP, counts):
+        batch, warps = window.batch, window.lane_numbers[positions] // WARP
+        if batch.launch.fast.allocations_together and batch.tensor.are_plain(warps, counts):
             return grant(window, positions, counts)
         # report the faults of one before the next
         each = [grant(window, positions[i : i + 1], counts[i : i + 1]) for i in range(len(positions))]
@@ -255,7 +256,7 @@ def _by_threads(one: Callable[[Window, Array], None]) -> Step:
     """A step that single threads run: lanes of the same warp run one after the other."""
 
     def general(window: Window, mask: Mask | None) -> None:
-        chosen = window.singles(mask)
+        chosen = window.singles(mask) if window.batch.launch.fast.single_lanes else None
         if chosen is not None:
             if len(chosen):
                 one(window, chosen)
