@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.fast_paths import NO, VARIABLE
 # folders and files of tests whose launches run on the emulator
 PLACES = ("ptx/emulator", "ptx/recording", "ptx/reference", "ptx/numerics", "ptx/triton", "kernels")
 # so many tests share one twin; 1 with --full
-_SHARE = 14
+_SHARE = 22
 TWIN = "plain"
 _ROOT = Path(__file__).parent
 
