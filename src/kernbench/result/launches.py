@@ -88,7 +88,9 @@ def launch_names(run: Run) -> list[tuple[str, Run]]:
 def formal_by_kernel(run: Run) -> list[tuple[str, list[Finding]]]:
     """The formal findings of a run by kernel; those shared by several launches of a kernel are listed once."""
     pairs = [(launch, finding) for launch in run.launches for finding in launch.formal]
-    pairs += [(run, finding) for finding in run.formal if not any(finding == known for _, known in pairs)]
+    # those of the whole run are those of its launches, counted together
+    known = {(finding.kind, finding.where) for _, finding in pairs}
+    pairs += [(run, finding) for finding in run.formal if (finding.kind, finding.where) not in known]
     logs: dict[str, FindingLog] = {}
     for launch, finding in pairs:
         logs.setdefault(kernel_of(launch), FindingLog()).add(finding, finding.hint)

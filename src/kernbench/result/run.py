@@ -77,8 +77,11 @@ class Run:
 
     @property
     def right(self) -> bool | None:
-        """Whether the outputs match the golden; None if not asked."""
-        return None if self.comparison is None else all(c.passed for c in self.comparison)
+        """Whether the outputs match the golden, or what the program itself compared with; None if not asked."""
+        if self.comparison is not None:
+            return all(c.passed for c in self.comparison)
+        compared = self.views.get("compared")
+        return not compared.get("wrong") if isinstance(compared, Mapping) else None
 
     @property
     def safe(self) -> bool | None:

@@ -25,6 +25,7 @@ from kernbench.ptx.doors.records import read_records
 from kernbench.ptx.doors.session import Launch, Notes
 from kernbench.ptx.doors.summary import KernelSummary, read_session
 from kernbench.ptx.front.commands import exec as command
+from kernbench.ptx.front.commands import verdict
 
 pytestmark = pytest.mark.programs
 
@@ -243,16 +244,16 @@ def test_what_the_program_compared_is_counted(tmp_path):
     records = [{"event": "compared", "process": 1, "right": right, "site": location} for right in (True, False)]
     summary = read_session(tmp_path, records)
     assert (summary.compared, [str(one) for one in summary.wrong], summary.kernels) == (2, ["t.py:3"], [])
-    assert list(command._notes(summary, 1))[-1].endswith("2 times (torch.testing.assert_close): wrong at t.py:3")
+    assert list(verdict._notes(summary, 1))[-1].endswith("2 times (torch.testing.assert_close): wrong at t.py:3")
     # a program that failed is not called right
-    (note,) = command._notes(read_session(tmp_path, records[:1]), 1)
+    (note,) = verdict._notes(read_session(tmp_path, records[:1]), 1)
     assert note.endswith("right each time; the program failed all the same, with exit code 1")
 
 
 def test_times_that_the_program_measured_are_said_to_be_none_of_a_gpu(tmp_path):
     def notes(*predicted):
         return list(
-            command._notes(
+            verdict._notes(
                 read_session(tmp_path, [{"event": "timed", "process": 1, "predicted": one} for one in predicted])
             )
         )
@@ -371,7 +372,7 @@ def test_constants_of_launches_that_went_wrong_are_named_where_others_went_well(
         words = [*(one.to_bytes(8, "little") for one in arrays), n.to_bytes(4, "little")]
         notes = Notes(details={"constants": {"B": width, "num_warps": 1}})
         session.launch(kernel, 2, 64, words, notes=notes)
-    assert [note for note in command._notes(read_session(tmp_path)) if "-lineinfo" not in note] == said
+    assert [note for note in verdict._notes(read_session(tmp_path)) if "-lineinfo" not in note] == said
 
 
 def verdict_of(done):
@@ -388,7 +389,7 @@ def test_notes_of_times_name_their_kernels_where_they_differ():
             KernelSummary(title, [{"predicted": {"time_note": note}}] * 2)
             for title, note in zip("abc", notes, strict=True)
         ]
-        return list(command._of_times(SimpleNamespace(kernels=kernels)))
+        return list(verdict._of_times(SimpleNamespace(kernels=kernels)))
 
     assert said("by the book", "by the book", "by the book") == ["by the book"]
     assert said("by the book", "a lower bound", "by the book") == ["a, c: by the book", "b: a lower bound"]

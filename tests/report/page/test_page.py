@@ -38,6 +38,9 @@ def test_the_page_is_one_document_with_its_data():
     page = page_html("two runs", [("first", sample()), ("second", unsafe())])
     held = data_of(page)
     assert [run["title"] for run in held["runs"]] == ["first", "second"]
+    # the one that failed is open
+    assert held["first"] == 1
+    assert data_of(page_html("", [("first", sample()), ("second", sample())]))["first"] == 0
     assert held["runs"][0]["metrics"]["bound"] == "hbm"
     assert held["kinds"]["race"].startswith("two accesses")
     assert "samples.py" in json.dumps(held["runs"][1]["sources"])
@@ -227,3 +230,13 @@ def test_why_a_run_has_no_time():
     assert data_of(page_html("x", [("x", run)]))["runs"][0]["untimed"] == run.metrics["no_time"]
     run.metrics["time_ps"] = 1
     assert untimed(run) == ""
+
+
+def test_what_the_program_itself_compared_is_an_answer():
+    run = sample()
+    run.comparison = None
+    for compared, right in (({"times": 3, "wrong": []}, True), ({"times": 3, "wrong": ["test.py:8"]}, False)):
+        run.views["compared"] = compared
+        assert run.right is right
+        (held,) = data_of(page_html("", [("kernel", run)]))["runs"]
+        assert (held["right"], held["views"]["compared"]) == (right, compared)

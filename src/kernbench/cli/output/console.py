@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 RIGHT_AND_SAFE, FOUND, MISUSE, INTERRUPTED = 0, 1, 2, 130
-# tables in fewer columns are unreadable: a narrower terminal wraps them
-_NARROWEST = 60
+# tables in fewer columns are unreadable: a narrower terminal wraps them; elsewhere no table is as wide as this
+_NARROWEST, _WIDEST = 60, 10_000
 # files that the command of this process will write
 _PROMISED: list[Path] = []
 # suffixes of source files
@@ -27,13 +27,18 @@ _SOURCES = (".py", ".toml")
 
 def results() -> "Console":
     """Standard output; wide enough for whole tables unless it is a terminal or has a given width."""
+    return _wide_enough(stderr=False)
+
+
+def _wide_enough(stderr: bool) -> "Console":
     from kernbench.cli.output.pipes import Console
 
-    console = Console(markup=False, highlight=False)
+    console = Console(stderr=stderr, markup=False, highlight=False)
     if console.is_terminal or "COLUMNS" in os.environ:
         console.width = max(console.width, _NARROWEST)
-        return console
-    return Console(markup=False, highlight=False, width=160)
+    else:
+        console.width = _WIDEST
+    return console
 
 
 def print_anything() -> None:
@@ -52,10 +57,8 @@ def print_nothing_more(stream: IO[str] | None) -> None:
 
 
 def errors() -> "Console":
-    """Standard error."""
-    from kernbench.cli.output.pipes import Console
-
-    return Console(stderr=True, markup=False, highlight=False)
+    """Standard error; as wide as standard output."""
+    return _wide_enough(stderr=True)
 
 
 def show_notes() -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path, PurePath
-from typing import Any
 
+from kernbench.ptx.doors.records import Record
 from kernbench.ptx.text.module import Block, Kernel, Loc
 from kernbench.result.finding import SourceLocation, location_dict
 
@@ -70,7 +70,7 @@ def _fits(pattern: str, title: str) -> bool:
     return fnmatchcase(title, pattern) or pattern in title
 
 
-def read_identity(record: dict[str, Any]) -> KernelIdentity:
+def read_identity(record: Record) -> KernelIdentity:
     """The kernel of a record of a session."""
     source = record.get("source") or {"file": "", "line": 0}
     return KernelIdentity(record["title"], source["file"], source["line"], record.get("content", ""))

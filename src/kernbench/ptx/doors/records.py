@@ -14,6 +14,8 @@ from uuid import uuid4
 
 from kernbench.result.run import Run
 
+# of a session; for a launch, what `Launch.to_dict` wrote
+Record = dict[str, Any]
 SUFFIX = ".launches.jsonl"
 # stands for a kernel's name: calls of the host with findings
 HOST = "(calls of the host)"
@@ -28,7 +30,7 @@ class RecordWriter:
         self._process = 0
         self._file = -1
 
-    def write(self, record: dict[str, Any]) -> None:
+    def write(self, record: Record) -> None:
         """Append one record, unbuffered."""
         if self._process != os.getpid():
             self._open()
@@ -47,7 +49,7 @@ class RecordWriter:
         run.save(self._folder / f"{os.getpid()}-{number:06}{RUN_SUFFIX}")
 
 
-def read_records(folder: Path) -> Iterator[dict[str, Any]]:
+def read_records(folder: Path) -> Iterator[Record]:
     """All records of a session, in order for each process; truncated lines are skipped."""
     for path in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime):
         for line in path.read_text(errors="replace").splitlines():

@@ -21,8 +21,9 @@ from kernbench.ptx.doors.lost import Loss
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
-from kernbench.ptx.doors.records import RecordWriter
+from kernbench.ptx.doors.records import Record, RecordWriter
 from kernbench.ptx.doors.terms.own_lines import located
+from kernbench.ptx.doors.terms.sites import running_test
 from kernbench.ptx.doors.terms.words import Words
 from kernbench.ptx.launching.device_base import kernel_of
 from kernbench.ptx.names.demangling import title as title_of
@@ -133,7 +134,7 @@ class Launch:
         finished = self.run is None or self.run.status is Status.FINISHED
         return finished and not self.findings and (not self.error or self.accepted)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Plain data for JSON."""
         run = self.run
         return {
@@ -263,7 +264,7 @@ class Session:
             return None
         return in_a_row([one["time_ps"] for one in known], [one["following_ps"] for one in known])[STREAM]
 
-    def note(self, record: dict[str, Any]) -> None:
+    def note(self, record: Record) -> None:
         """Write a record of something other than a launch."""
         if self._writer is not None:
             self._writer.write(record)
@@ -379,7 +380,7 @@ class Session:
         grid, block, _ = request.shape
         began, before_work = clock(), cpu_clock()
         about = {"kernel": kernel, "number": number, "site": location_dict(site), "grid": list(grid)}
-        about |= identity.to_dict()
+        about |= identity.to_dict() | {"test": running_test()}
         run, error, agreement = None, "", None
         predicted: Mapping[str, object] = {}
         alike = None if self._times is None else self._alike(request)
@@ -468,7 +469,7 @@ class Session:
 
     def _keep(self, launch: Launch) -> None:
         self.launches.append(launch)
-        self.note(launch.to_dict())
+        self.note({**launch.to_dict(), "test": running_test()})
         if launch.printed and self.prints:
             # as on a GPU, output of kernels is output of the program
             sys.stdout.write("".join(launch.printed))

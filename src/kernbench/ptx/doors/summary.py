@@ -1,18 +1,18 @@
 """Summary of a session's records, by kernel.
 
-Launches, findings folded by source line, and launches that did not end.
+Launches, findings folded by cause, and launches that did not end.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, ORDER, OUTCOMES
+from kernbench.ptx.doors.causes import Cause, causes_of, is_of_one_kernel, key_of
 from kernbench.ptx.doors.identity import KernelIdentity, labels, read_identity
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED
-from kernbench.ptx.doors.records import HOST, read_records
-from kernbench.result.finding import Finding, FindingLog, SourceLocation, read_fault, read_finding, read_location
+from kernbench.ptx.doors.records import HOST, Record, read_records
+from kernbench.result.finding import Finding, SourceLocation, read_fault, read_finding, read_location
 from kernbench.result.following import in_a_row
 from kernbench.result.launches import joined_metrics
 from kernbench.result.reading import Reader
@@ -20,8 +20,6 @@ from kernbench.result.run import Run, Status
 
 # stands for the kernel of calls of the host
 HOST_CALLS = KernelIdentity(HOST)
-# a record of a session; for a launch, what `Launch.to_dict` wrote
-Record = dict[str, Any]
 # largest number of configurations named in a sentence
 _MOST_NAMED = 4
 
@@ -32,8 +30,9 @@ class KernelSummary:
 
     title: str
     launches: list[Record] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    formal: list[Finding] = field(default_factory=list)
+    # faults and formal findings, with the launches that have them
+    causes: list[Cause] = field(default_factory=list)
+    formal_causes: list[Cause] = field(default_factory=list)
     # choices of the autotuner
     tuned: list[str] = field(default_factory=list)
     # launches that started and never ended: the process died in them
@@ -41,6 +40,19 @@ class KernelSummary:
     # without a kernel: host calls with findings
     calls: list[Record] = field(default_factory=list)
     identity: KernelIdentity = HOST_CALLS
+    # the program's own comparisons after its launches: how many, and the lines of those that failed
+    compared: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Its faults."""
+        return [cause.finding for cause in self.causes]
+
+    @property
+    def formal(self) -> list[Finding]:
+        """Its formal findings."""
+        return [cause.finding for cause in self.formal_causes]
 
     @property
     def seconds(self) -> float:
@@ -163,7 +175,10 @@ class KernelSummary:
         metrics = {"thread_instructions": total, "launches": len(runs), "seconds_here": self.seconds}
         origin = {"target": "ptx", "kernel": self.title, "device": "emulator", "arch": arch}
         origin |= {"errors": "; ".join(self.errors)} if self.errors else {}
-        whole = Run({}, self.findings, checked, bad, metrics=metrics, origin=origin, formal=self.formal)
+        found, formal = ([cause.at_launch for cause in causes] for causes in (self.causes, self.formal_causes))
+        whole = Run({}, found, checked, bad, metrics=metrics, origin=origin, formal=formal)
+        if self.compared:
+            whole.views["compared"] = {"times": self.compared, "wrong": self.wrong}
         whole.launches = runs if len(runs) > 1 else []
         if self.predicted_ps is None:
             return whole
@@ -196,9 +211,26 @@ class SessionSummary:
         return any(one.get("treatment") != LEFT_OUT for one in launches)
 
     @property
+    def causes(self) -> list[tuple[Cause, list[str]]]:
+        """The faults of all kernels, each with the kernels that have it: a line may be compiled into several."""
+        known: dict[Hashable, tuple[Cause, list[str]]] = {}
+        for kernel in self.kernels:
+            for cause in kernel.causes:
+                key = (key_of(cause.finding), kernel.identity if is_of_one_kernel(cause.finding) else None)
+                if key in known:
+                    whole, titles = known[key]
+                    titles.append(kernel.title)
+                    count = whole.finding.count + cause.finding.count
+                    launches = [*whole.launches, *cause.launches]
+                    known[key] = Cause(replace(whole.finding, count=count), launches), titles
+                else:
+                    known[key] = cause, [kernel.title]
+        return list(known.values())
+
+    @property
     def findings(self) -> int:
         """Number of findings."""
-        return sum(len(kernel.findings) for kernel in self.kernels)
+        return len(self.causes)
 
     @property
     def headline(self) -> str:
@@ -268,9 +300,11 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
     names = labels(kernels)
     for kernel in kernels.values():
         kernel.title = names[kernel.identity]
-        kernel.findings = list(_folded([*kernel.launches, *kernel.calls], "findings"))
-        kernel.formal = list(_folded(kernel.launches, "formal"))
+        kernel.causes = causes_of([*kernel.launches, *kernel.calls], "findings")
+        kernel.formal_causes = causes_of(kernel.launches, "formal")
     compared = [record for record in records if record["event"] == "compared"]
+    for record in compared:
+        _add_comparison(record, kernels.values())
     locations = [launch_site_of(record) for record in compared if not record["right"]]
     wrong = [location for location in locations if location is not None]
     timed = [record["predicted"] for record in records if record["event"] == "timed"]
@@ -286,6 +320,20 @@ def _which(seen: list[KernelIdentity]) -> dict[KernelIdentity, KernelIdentity]:
             known.setdefault(kernel.title, {})[kernel] = None
     named = {title: next(iter(found)) for title, found in known.items() if len(found) == 1}
     return {kernel: named.get(kernel.title, kernel) if kernel.is_bare else kernel for kernel in seen}
+
+
+def _add_comparison(record: Record, kernels: Iterable[KernelSummary]) -> None:
+    """A comparison of the program's own is about the kernels launched before it, in a test in the same one."""
+    for kernel in kernels:
+        if any(_is_before(launch, record) for launch in kernel.launches):
+            kernel.compared += 1
+            kernel.wrong += [] if record["right"] else [str(launch_site_of(record) or "an unknown line")]
+
+
+def _is_before(launch: Record, record: Record) -> bool:
+    if (launch["process"], launch.get("test", "")) != (record["process"], record.get("test", "")):
+        return False
+    return bool(launch["number"] <= record.get("launches", 0))
 
 
 def _see_refusal(record: Record, kernels: Mapping[KernelIdentity, KernelSummary]) -> None:
@@ -338,14 +386,6 @@ def _some(words: Iterable[str]) -> str:
     return "; ".join(known[:_MOST_NAMED]) + more
 
 
-def _folded(launches: list[Record], name: str) -> Iterator[Finding]:
-    log = FindingLog()
-    for launch in launches:
-        for data in launch[name]:
-            log.add(read_finding(Reader(data, name)), subject=data["message"].partition(":")[0])
-    yield from log.findings()
-
-
 def launch_site_of(launch: Record) -> SourceLocation | None:
     """The line of the program that launched."""
     return Reader(launch["site"], "site").maybe(read_location)
@@ -353,8 +393,8 @@ def launch_site_of(launch: Record) -> SourceLocation | None:
 
 def _run_of(launch: Record, arch: str) -> Run:
     """One launch as a run."""
-    found = [read_fault(Reader(data, "findings")) for data in launch["findings"]]
-    formal = [read_finding(Reader(data, "formal")) for data in launch["formal"]]
+    found = [Cause(read_fault(Reader(data, "findings")), [launch]).at_launch for data in launch["findings"]]
+    formal = [Cause(read_finding(Reader(data, "formal")), [launch]).at_launch for data in launch["formal"]]
     known = [status for status in Status if str(status) == launch["status"]]
     status = known[0] if known else (Status.FAILED if launch["error"] else Status.FINISHED)
     site = launch_site_of(launch)
@@ -366,6 +406,7 @@ def _run_of(launch: Record, arch: str) -> Run:
         "grid": launch["grid"],
         "block": launch["block"],
         "launched at": str(site) if site else "",
+        **({"test": launch["test"]} if launch.get("test") else {}),
         **({"error": launch["error"]} if launch["error"] else {}),
         **launch["details"],
     }

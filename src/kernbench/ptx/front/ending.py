@@ -1,4 +1,6 @@
-"""Ends a program that kernbench started and all its descendants: none keeps running, or holds an output open."""
+"""How a program that kernbench started ended; or ends it with all its descendants: none keeps running, or holds an
+output open.
+"""
 
 import os
 import signal
@@ -6,11 +8,20 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 _STEP = 0.05
 # a process: its pid and its start time, since pids are reused
 Process = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program's exit code as shells report it, and the reason if it did not end by itself."""
+
+    code: int
+    by: str = ""
 
 
 def end_program(child: "subprocess.Popen[bytes]", grace: float) -> None:

@@ -66,6 +66,7 @@ def page_html(title: str, runs: Sequence[tuple[str, Run]], compare: Sequence[Map
         "runs": [_run_data(name, run) for name, run in runs],
         "kinds": {name: kind.meaning for name, kind in KINDS.items()},
         "compare": list(compare),
+        "first": 0 if compare else _first([run for _, run in runs]),
     }
     return _DOCUMENT.format(
         title=_text(title),
@@ -77,6 +78,11 @@ def page_html(title: str, runs: Sequence[tuple[str, Run]], compare: Sequence[Map
         library=library,
         own=own,
     )
+
+
+def _first(runs: Sequence[Run]) -> int:
+    """The run that is open first: one that is wrong or unsafe, or the first."""
+    return next((number for number, run in enumerate(runs) if run.right is False or run.safe is False), 0)
 
 
 _DOCUMENT = """<!doctype html>

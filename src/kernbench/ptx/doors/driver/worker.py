@@ -19,6 +19,7 @@ from kernbench.ptx.doors.driver.wire import ConnectionEndedError, greet, receive
 from kernbench.ptx.doors.memory import share_process_memory
 from kernbench.ptx.doors.options import read_options
 from kernbench.ptx.doors.session import Session
+from kernbench.ptx.doors.terms.sites import TEST
 
 _HANGUP = getattr(select, "POLLRDHUP", 0x2000) | select.POLLHUP | select.POLLERR
 
@@ -49,6 +50,8 @@ def serve(listener: socket.socket, options: str, folder: Path) -> None:
 def work(connection: socket.socket, options: str, folder: Path) -> None:
     """Answer one program until it ends."""
     greet(connection)
+    # that of whoever began this server
+    os.environ.pop(TEST, None)
     file, address, nbytes = share_process_memory()
     session = Session(read_options(options), folder=folder, keep_runs=False)
     service = DriverService(session, shared=True)

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kernbench.ptx.doors.opening.installing import Doors
+from kernbench.ptx.doors.terms.sites import TEST
 
 if TYPE_CHECKING:
     from kernbench.ptx.doors.options import Options
@@ -26,8 +27,10 @@ HOOK = Path(__file__).parent.parent / "hook"
 def child_environment(options: "Options", folder: Path, before: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program whose launches, and those of its children, are to be emulated."""
     paths = [str(HOOK), *filter(None, [before.get("PYTHONPATH")])]
+    # a test of which this is a part is none of the program's own
+    kept = {name: value for name, value in before.items() if name != TEST}
     return {
-        **before,
+        **kept,
         OPTIONS: options.to_json(),
         FOLDER: str(folder),
         "PYTHONPATH": os.pathsep.join(paths),

@@ -20,15 +20,21 @@ _TOOLKIT = re.compile(r"cuda(-[\d.]+)?")
 
 def is_library(file: str) -> bool:
     """Whether a path belongs to a library: installed packages, the CUDA toolkit, CUTLASS, CCCL, the system."""
+    return bool(library_of(file))
+
+
+def library_of(file: str) -> str:
+    """The name of the library that a path belongs to; empty if to none."""
     parts = PurePath(file.replace("\\", "/")).parts
-    if _INSTALLED.intersection(parts) or parts[:3] in (("/", "usr", "include"), ("/", "usr", "lib")):
-        return True
+    for before, part in pairwise(parts):
+        if before in _INSTALLED:
+            return part
     for before, part in pairwise(parts[:-1]):
         if part in _LIBRARIES and before in ("include", "cccl", part):
-            return True
+            return part
         if part in ("include", "targets") and _TOOLKIT.fullmatch(before):
-            return True
-    return False
+            return "the CUDA toolkit"
+    return "the system's headers" if parts[:3] in (("/", "usr", "include"), ("/", "usr", "lib")) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from kernbench.cli.arguments.options import HTML, JOBS, STRICT, schedule_of
 from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, check_targets, errors
@@ -26,16 +22,15 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.driver.library import LibraryError
 from kernbench.ptx.doors.driver.running import driver_environment
 from kernbench.ptx.doors.opening.environment import child_environment, python_for
-from kernbench.ptx.doors.options import LEFT_OUT, Options
+from kernbench.ptx.doors.options import Options
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
-from kernbench.ptx.front.commands.agreement import show_agreement
 from kernbench.ptx.front.commands.options import EXACT, SCHEDULE, TRACE
-from kernbench.ptx.front.ending import end_program
+from kernbench.ptx.front.commands.verdict import NOTHING_RAN, show_verdict
+from kernbench.ptx.front.ending import Ended, end_program
 from kernbench.ptx.launching.blocks import read_blocks
-from kernbench.report import finding_text, formal_text, page_html, trace_bytes
+from kernbench.report import page_html, trace_bytes
 from kernbench.report.export.junit import junit_xml
-from kernbench.report.time.explanation import duration, row_text
 from kernbench.result.finding import location_dict
 from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
@@ -43,8 +38,6 @@ from kernbench.safety.jobs import allow
 
 # exit code of a program stopped by --end-after (as in timeout(1)), and the seconds it has to end after SIGTERM
 TIMED_OUT, _GRACE = 124, 10.0
-# exit code where the program ended well, but no kernel was run
-NOTHING_RAN = 3
 
 PROGRAM = Annotated[list[str], typer.Argument(metavar="PROGRAM [ARGS]...", help="The program and its arguments.")]
 ARCH = Annotated[str, typer.Option("--arch", metavar="SM", help="Architecture of the GPU, such as sm_90a or sm_100a.")]
@@ -186,7 +179,7 @@ def exec_program(
         summary = read_session(folder)
         traced = None if trace is None else _traced(folder)
     code = ended.code or _judged(summary, options, allow_no_launches)
-    _show(summary, options, ended, code)
+    show_verdict(summary, options, ended, nothing_ran=not ended.code and code == NOTHING_RAN)
     if trace is not None:
         _write_trace(trace, traced)
     _write_pages(html, junit, program, summary, arch)
@@ -243,14 +236,6 @@ def _write_trace(target: Path, run: Run | None) -> None:
     write_bytes(target, trace_bytes(run.timeline))
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A program's exit code as shells report it, and the reason if it did not end by itself."""
-
-    code: int
-    by: str = ""
-
-
 def run_program(words: list[str], options: Options, folder: Path, end_after: float | None = None) -> Ended:
     """Run a program to its end; signals to this process are passed on to it.
 
@@ -289,6 +274,13 @@ def _run(words: list[str], environment: dict[str, str], end_after: float | None)
     return Ended(code) if code >= 0 else Ended(128 - code, f"the program was ended by {_signal_name(-code)}")
 
 
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @contextmanager
 def _passing_signals(child: "subprocess.Popen[bytes]") -> Iterator[None]:
     """Signals that would end this process end the program instead, so that the verdict is still printed.
@@ -321,152 +313,6 @@ class _Case:
         self.passed, self.error, self.output = kernel.ok, "\n".join(kernel.errors), "\n".join(kernel.errors)
         # a kernel without findings that did not run to its end is an error, with the reason
         self.run = kernel.run(arch) if kernel.findings or kernel.ok else None
-
-
-def _show(summary: SessionSummary, options: Options, ended: Ended, code: int) -> None:
-    """Print the verdict on standard error."""
-    console = errors()
-    _show_kernels(console, summary, options, ended)
-    if code == NOTHING_RAN and not ended.code:
-        console.print(
-            f"no kernel was run, so nothing is known: exit code {NOTHING_RAN}, or 0 with --allow-no-launches",
-            soft_wrap=True,
-        )
-
-
-def _show_kernels(console: Console, summary: SessionSummary, options: Options, ended: Ended) -> None:
-    if not summary.kernels:
-        console.print(
-            "kernbench exec: the program launched no kernel that was seen; those of programs that use CUDA's driver or "
-            "runtime library are, and those of Triton, unless Python was started with -I, -E or -S",
-            soft_wrap=True,
-        )
-        if ended.by:
-            console.print(ended.by)
-        return
-    for kernel in summary.kernels:
-        for finding in kernel.findings:
-            console.print(finding_text(finding), soft_wrap=True)
-        if kernel.formal:
-            console.print(formal_text(kernel.run(options.arch)), soft_wrap=True)
-    console.print(_table(summary, options))
-    if options.compare:
-        show_agreement(console, summary, options.compare)
-    for line in (*_left_out(summary, options), *_notes(summary, ended.code)):
-        console.print(line, soft_wrap=True)
-    if ended.by:
-        console.print(f"{ended.by}; what was found until then is above")
-
-
-def _left_out(summary: SessionSummary, options: Options) -> Iterator[str]:
-    """Notes about what the options excluded, and about options that excluded nothing."""
-    if options.blocks is not None:
-        yield (
-            f"--blocks: at most {len(options.blocks)} of each grid's blocks ran; races with the others are not known, "
-            "and what they would have written counts as written, so that later results are not the program's"
-        )
-    for kernel in summary.kernels:
-        blocks = [prod(launch["grid"]) for launch in kernel.launches if launch["treatment"] == LEFT_OUT]
-        if blocks and options.blocks is not None and min(options.blocks) >= min(blocks):
-            yield f"{kernel.title}: a grid has {_blocks(min(blocks))}, and --blocks begins with {min(options.blocks)}"
-    left = sum(launch["treatment"] == LEFT_OUT for kernel in summary.kernels for launch in kernel.launches)
-    if left:
-        yield (
-            f"{left} launch{'es were' if left != 1 else ' was'} left out: what would have been written counts as "
-            "written, so that reads of it are no findings, and later results are not the program's"
-        )
-    for pattern in options.unmatched(summary.identities):
-        yield f"{pattern}: the program launched no kernel of such a name"
-
-
-def _blocks(count: int) -> str:
-    return "1 block (number 0)" if count == 1 else f"{count:,} blocks (0 to {count - 1:,})"
-
-
-def _notes(summary: SessionSummary, code: int = 0) -> Iterator[str]:
-    """Notes printed below the table; `code` is the program's exit code."""
-    for kernel in summary.kernels:
-        yield from (f"{kernel.title}, {error}" for error in (*kernel.errors, kernel.accepted) if error)
-        for tuned in dict.fromkeys(kernel.tuned):
-            yield f"{kernel.title}: autotuned to {tuned}"
-        if kernel.parting:
-            yield f"{kernel.title}: {kernel.parting}"
-        if kernel.untimed:
-            yield f"{kernel.title}: no time: {kernel.untimed}"
-    yield from _of_times(summary)
-    yield from _without_lines(summary)
-    if summary.in_a_row_ps:
-        yield f"all launches {row_text(summary.in_a_row_ps)}"
-    if summary.compared:
-        wrong = ", ".join(str(location) for location in dict.fromkeys(summary.wrong))
-        found = f"wrong at {wrong}" if wrong else "right each time"
-        failed = f"; the program failed all the same, with exit code {code}" if code and not wrong else ""
-        often = _often(summary.compared)
-        yield f"the program compared results {often} (torch.testing.assert_close): {found}{failed}"
-    if summary.timed_by_prediction:
-        often = _often(summary.timed_by_prediction)
-        yield f"the program measured time {often} and got what is predicted for its launches alone"
-    if unpredicted := summary.timed - summary.timed_by_prediction:
-        remedy = "" if summary.timed_by_prediction else "; with --time it gets what is predicted for its launches"
-        yield f"the program measured time {_often(unpredicted)}, which says nothing of a GPU{remedy}"
-
-
-def _often(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-def _of_times(summary: SessionSummary) -> Iterator[str]:
-    """Notes on how times were predicted; each names its kernels if not all have the same note."""
-    notes: dict[str, dict[str, None]] = {}
-    for kernel in summary.kernels:
-        for launch in kernel.launches:
-            if "time_note" in launch.get("predicted", {}):
-                notes.setdefault(launch["predicted"]["time_note"], {})[kernel.title] = None
-    for note, titles in notes.items():
-        yield note if len(notes) == 1 else f"{', '.join(titles)}: {note}"
-
-
-def _without_lines(summary: SessionSummary) -> Iterator[str]:
-    """Kernels whose findings are at lines of PTX, and how to get source lines."""
-    for kernel in summary.kernels:
-        if any(finding.where is not None and finding.where.file.startswith("<ptx ") for finding in kernel.findings):
-            yield (
-                f"{kernel.title}: findings at lines of PTX are of instructions that name no line of a source; nvcc "
-                "adds lines with -lineinfo"
-            )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _table(summary: SessionSummary, options: Options) -> Table:
-    """The table of the verdict: a row for each kernel."""
-    table = Table(title=f"{options.arch}: {summary.headline}", title_justify="left")
-    timed = ("predicted",) if options.time else ()
-    for name in ("kernel", "launches", "checked", "instructions", "seconds", *timed, "findings"):
-        table.add_column(name, justify="left" if name in ("kernel", "findings") else "right", overflow="fold")
-    for kernel in summary.kernels:
-        formal = f" ({len(kernel.formal)} formal)" if kernel.formal else ""
-        instructions = sum(launch["thread_instructions"] for launch in kernel.launches)
-        table.add_row(
-            kernel.title,
-            str(len(kernel.launches)),
-            str(kernel.checked),
-            f"{instructions:,}",
-            f"{kernel.seconds:.2f}",
-            *([] if not options.time else [_predicted(kernel)]),
-            Text(kernel.verdict + formal, style="dim" if kernel.ok else "red"),
-        )
-    return table
-
-
-def _predicted(kernel: KernelSummary) -> str:
-    """The predicted time of all launches of a kernel together."""
-    return "none" if kernel.predicted_ps is None else duration(kernel.predicted_ps)
 
 
 def _cpu_seconds() -> float:
@@ -503,8 +349,9 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
                 "autotuned": kernel.tuned,
                 "predicted_ps": kernel.predicted_ps,
                 "agreement": kernel.agreement,
-                "findings": [finding.to_dict() for finding in kernel.findings],
-                "formal": [finding.to_dict() for finding in kernel.formal],
+                "findings": [cause.to_dict() for cause in kernel.causes],
+                "formal": [cause.to_dict() for cause in kernel.formal_causes],
+                "compared": kernel.compared,
                 "runs": kernel.launches,
             }
             for kernel in summary.kernels

@@ -270,7 +270,7 @@ function begin() {
     }),
   );
   page.select = select;
-  page.ready = select(0).then(() => {
+  page.ready = select(held.first).then(() => {
     page.opened = performance.now();
   });
 }

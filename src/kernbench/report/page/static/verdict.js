@@ -25,6 +25,8 @@ function verdictPart(run) {
             : `${one.name}: ${one.reason}`,
         ),
       )
+    : run.views.compared
+      ? comparedByProgram(run.views.compared)
     : run.status === "finished"
       ? "no golden was asked"
       : `the run did not finish: ${run.status}`;
@@ -53,6 +55,17 @@ function verdictPart(run) {
         : null,
     ]),
     fastCard(run),
+  );
+}
+
+// what the program of a kernel compared after its launches
+function comparedByProgram({ times, wrong }) {
+  const failed = Array.isArray(wrong) ? [...new Set(wrong)] : [];
+  return el(
+    "div",
+    { class: failed.length ? "bad" : "" },
+    `the program compared results ${counted(times, "time", "times")} after its launches: `,
+    failed.length ? `wrong at ${failed.join(", ")}` : "right each time",
   );
 }
 
