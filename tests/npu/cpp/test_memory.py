@@ -18,8 +18,10 @@ def kernel(name, chip):
 
 
 def scattered(name, indices, out, direction=npu.OUT):
+    made = kernel(name, "a5")
+
     def orchestrate(rt, src, idx, out):
-        rt.submit(aiv0=kernel(name, "a5"), args=[npu.IN(src), npu.IN(idx), direction(out)])
+        rt.submit(aiv0=made, args=[npu.IN(src), npu.IN(idx), direction(out)])
 
     return npu.Chip("a5").launch(orchestrate, SRC, indices.astype(np.int32), out)
 
@@ -51,9 +53,11 @@ def test_a_scatter_that_nothing_makes_wait_and_an_index_outside():
 
 
 def passed_on(name, chip="a2a3", sync_start=True):
+    made = kernel(name, chip)
+
     def orchestrate(rt, rows, signals, out):
         args = [npu.INOUT(rows), npu.INOUT(signals), npu.OUT(out)]
-        rt.submit(aiv0=kernel(name, chip), args=args, block_num=8, sync_start=sync_start)
+        rt.submit(aiv0=made, args=args, block_num=8, sync_start=sync_start)
 
     return npu.Chip(chip).launch(orchestrate, SRC * 0, np.zeros(8, np.int32), SRC * 0)
 

@@ -37,3 +37,30 @@ def test_dependent_vector_operations(chip, found):
 @pytest.mark.parametrize("chip", ["a2a3", "a5"])
 def test_other_pipes_are_not_ordered_by_it(chip):
     assert kinds(run_kernel(unflagged, X, out=np.zeros_like(X), chip=chip)) == ["race"]
+
+
+def barrier_of(pipe):
+    def kernel(core, a, out):
+        core.pipe_barrier(pipe)
+        tile = core.tile("L1" if core.lane == 0 else "UB", (8, 64), "f32", offset=0)
+        core.tload(tile, a)
+        flag(core, "MTE2", "MTE3")
+        core.tstore(out, tile)
+        core.pipe_barrier("ALL")
+
+    return kernel
+
+
+@pytest.mark.parametrize(("chip", "refused"), [("a2a3", ()), ("a5", ("S", "MTE1", "FIX"))])
+@pytest.mark.parametrize("pipe", ["S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX", "ALL"])
+def test_a_barrier_that_the_chips_compiler_refuses(chip, refused, pipe):
+    """In Python one of V says on both chips that dependent operations are in order; in C++ a5 has none."""
+    lane = "aiv0" if pipe == "V" else "aic"
+    run = run_kernel(barrier_of(pipe), X, out=np.zeros_like(X), chip=chip, lane=lane)
+    assert kinds(run) == (["misuse"] if pipe in refused else [])
+    if pipe in refused:
+        (finding,) = run.findings
+        told = f"pipe_barrier({pipe}): the compiler of a5 refuses it; it takes M, MTE2, MTE3 and ALL"
+        assert finding.message.startswith(told)
+        assert finding.where.text == "core.pipe_barrier(pipe)"
+        assert finding.hint.startswith("order pipes by set_flag and wait_flag")

@@ -29,6 +29,7 @@ from kernbench.npu.isa.units import (
     SPACES_OF,
     UB,
     S,
+    V,
     capacities,
 )
 from kernbench.npu.recording.calls import Calls
@@ -265,10 +266,24 @@ class Core:
             site, _ = self._new(op, frame, ())
             if pipe != ALL:
                 self._check_pipe("pipe_barrier", pipe)
+            # a Python kernel runs on all chips: where V orders what depends on each other, its barrier says just that
+            if pipe != V or self.context.chip.isa.vector != "order":
+                self.check_barrier(pipe)
             number = NONE if pipe == ALL else PIPE_NUMBER[pipe]
             row = ROW.pack(op.code, self.lane, max(0, number), site, NONE, number, NONE, NONE, 0, 0)
             self._memo[key] = row
         self._append(row)
+
+    def check_barrier(self, pipe: str) -> None:
+        """Refuse a barrier of a pipe for which the chip's compiler has none."""
+        isa, name = self.context.chip.isa, self.context.chip.name
+        taken = isa.barriers.split(", ")
+        if isa.barriers != "any" and pipe not in (*taken, ALL):
+            hint = "order pipes by set_flag and wait_flag, or wait for all by pipe_barrier(ALL)"
+            if pipe == V and isa.vector == "order":
+                hint = f"leave it out: on {name} dependent operations of V are in order"
+            message = f"pipe_barrier({pipe}): the compiler of {name} refuses it; it takes {', '.join(taken)} and ALL"
+            self.context.fail("misuse", message, hint)
 
     def pipe_sync(self) -> None:
         """The end of a kernel: its program waits until the pipe of its results (FIX of an AIC, MTE3 of an AIV) has

@@ -205,7 +205,9 @@ def _flag(method: str) -> Handler:
 
 def _barrier(running: "Running", given: list[object]) -> Call:
     pipe = _pipe(given[0])
-    if pipe in PIPES and pipe == "S":
+    if pipe in PIPES:
+        running.core.check_barrier(pipe)
+    if pipe == "S":
         # the scalar unit executes in order
         return nothing, (), True
     return running.core.pipe_barrier, (pipe,), True

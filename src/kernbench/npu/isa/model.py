@@ -76,6 +76,9 @@ class Isa(Table):
             "", SHAPE, "vector operations that depend on each other: by pipe_barrier, or in order", ("barrier", "order")
         ),
     ]
+    barriers: Annotated[
+        str, Choice("", SHAPE, "pipes of which pipe_barrier may name one, beside ALL", ("any", "M, MTE2, MTE3"))
+    ]
 
 
 @dataclass(frozen=True)
