@@ -175,6 +175,24 @@ extern "C" __global__ void votes_of_the_living(const int *x, int *out) {
     out[threadIdx.x] = __any_sync(0xffffffff, x[threadIdx.x] > 6) + 2 * __popc(__ballot_sync(0xffffffff, x[threadIdx.x] > 0));
 }
 
+__device__ int on_the_circle(int n) {
+    __shared__ double given[32];
+    if (threadIdx.x < n) given[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    double s, c;
+    sincos(given[threadIdx.x], &s, &c);
+    return fabs(s * s + c * c - 1) < 1e-9;
+}
+
+extern "C" __global__ void angles(int *out, int n) {
+    int found = on_the_circle(n);
+    if (threadIdx.x < n) out[threadIdx.x] = found;
+}
+
+extern "C" __global__ void bug_angles(int *out, int n) {
+    out[threadIdx.x] = on_the_circle(n);
+}
+
 extern "C" __global__ void bug_flag_never_set(const volatile int *flag, int *out) {
     if (threadIdx.x == 0) {
         while (*flag == 0) {

@@ -30,6 +30,9 @@ class Definedness(Protocol):
     def flags(self) -> UndefinedFlags:
         """Flags of registers."""
 
+    def passed(self, sources: Array, targets: Array, nbytes: int) -> None:
+        """Values with undefined bytes were passed through local memory."""
+
 
 class FrameObserver(Protocol):
     """What frames need from the observer of a batch."""
@@ -132,6 +135,7 @@ class Frames:
             self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = self._fresh_frame(code)
         for transfer, value in zip(arguments, values, strict=True):
             self._write(fragment, transfer, frame.base, value)
+            self._pass_on(fragment, transfer, caller, frame.base, value[1])
 
     def leave(self, fragment: Fragment, frame: Frame, caller: int) -> None:
         """Restore the registers of a recursive function, and pass results."""
@@ -146,6 +150,7 @@ class Frames:
             self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = NOTHING
         for transfer, value in zip(frame.results, values, strict=True):
             self._write(fragment, transfer, caller, value)
+            self._pass_on(fragment, transfer, frame.base, caller, value[1])
 
     def lanes_of(self, fragment: Fragment) -> Array:
         """Lane numbers of a fragment's active lanes."""
@@ -193,6 +198,17 @@ class Frames:
         part = slice(base + transfer.target, base + transfer.target + data.shape[1])
         self._bytes.reshape(-1, self._stride)[lanes, part] = data[chosen]
         self._state.reshape(-1, self._stride)[lanes, part] = WRITTEN if state is None else state[chosen]
+
+    def _pass_on(self, fragment: Fragment, transfer: Transfer, source: int, target: int, state: Array | None) -> None:
+        """Where undefined bytes were passed, their origins go along."""
+        if state is None or transfer.to_slot:
+            return
+        lost = ((state & WRITTEN) == UNWRITTEN).any(axis=1)
+        lost = lost if fragment.lanes.mask is None else lost & fragment.lanes.mask
+        if lost.any():
+            first = fragment.window.lane_numbers[lost].astype(np.int64) * self._stride
+            passed = first + source + transfer.source, first + target + transfer.target
+            self._batch.checks.definedness.passed(*passed, transfer.nbytes)
 
     def _keep(self, fragment: Fragment, code: Code, depth: int) -> None:
         """Save a function's registers for a fragment's lanes, one set for each depth of the stack."""

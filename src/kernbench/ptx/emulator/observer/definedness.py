@@ -94,6 +94,13 @@ class _StoredOrigins:
                 self._pages[page] = np.zeros(_PAGE, np.int32)
             self._pages[page][inside] = number
 
+    def move(self, source: int, target: int, nbytes: int) -> None:
+        """Bytes were copied: those that have an origin take it along."""
+        for first in range(0, nbytes, 4):
+            origin = self.at(source + first)
+            if origin is not None:
+                self.put(np.array([target + first]), origin)
+
     def at(self, offset: int) -> Origin | None:
         page = self._pages.get(offset // 4 // _PAGE)
         number = 0 if page is None else int(page[offset // 4 % _PAGE])
@@ -249,6 +256,13 @@ class Definedness:
     def stored(self, space: str, offsets: Array, origin: Origin) -> None:
         """An undefined value was stored at some offsets of a space."""
         self._stored.setdefault(space, _StoredOrigins()).put(offsets, origin)
+
+    def passed(self, sources: Array, targets: Array, nbytes: int) -> None:
+        """Values with undefined bytes were passed through local memory, to or from a function."""
+        stored = self._stored.get("local")
+        if stored is not None:
+            for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+                stored.move(source, target, nbytes)
 
     def stored_at(self, space: str, offset: int) -> Origin | None:
         """The origin of the undefined value stored at an offset; None if there is none."""

@@ -1,7 +1,8 @@
 """Branches by which lanes compute one value or another, as a selection would.
 
-Between such a branch and the block where its paths join, instructions only compute registers. If its predicate is
-undefined, so are the registers that either path writes; nothing else has been decided.
+Between such a branch and the block where its paths join, instructions only compute registers, perhaps by functions that
+do nothing else. If its predicate is undefined, so are the registers that either path writes; nothing else has been
+decided.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import numpy as np
 
 from kernbench.ptx.emulator.analysis.flow.dominance import branch_region
 from kernbench.ptx.emulator.analysis.undefined.copying import key_of, undefined
+from kernbench.ptx.emulator.analysis.undefined.pure import calls_one_of, passes_values
 from kernbench.ptx.emulator.analysis.undefined.remainders import remainders
+from kernbench.ptx.emulator.analysis.undefined.tables import table_loads
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
@@ -40,6 +43,8 @@ class Choices:
 
     body: Body
     catches: Callable[[Decoding], bool]
+    # functions that only compute their results
+    pure: frozenset[str] = frozenset()
     _under: dict[int, list[Register]] = field(default_factory=dict)
 
     def at(self, block: int) -> Choice | None:
@@ -54,6 +59,11 @@ class Choices:
     def remainders(self) -> dict[int, Step]:
         """Steps that follow what scans have added to a lane's own value."""
         return remainders(self.body, self.above)
+
+    @cached_property
+    def tables(self) -> dict[int, Register]:
+        """By site of a load from a constant table, the register with its address."""
+        return table_loads(self.body)
 
     @cached_property
     def _found(self) -> dict[int, Choice]:
@@ -83,7 +93,10 @@ class Choices:
         return all(self._computes(decoding) for one in inside for decoding in self.body.decodings[one])
 
     def _computes(self, decoding: Decoding) -> bool:
-        return decoding.effects.flow == "branch" or (decoding.effects.computes and not self.catches(decoding))
+        if decoding.effects.computes:
+            return not self.catches(decoding)
+        called = calls_one_of(decoding, self.pure) or (bool(self.pure) and passes_values(decoding, self.body))
+        return decoding.effects.flow == "branch" or called or decoding.site.number in self.tables
 
 
 def _predicate(decoding: Decoding) -> Register | None:

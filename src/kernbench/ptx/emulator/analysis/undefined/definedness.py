@@ -16,7 +16,16 @@ from kernbench.ptx.emulator.analysis.undefined.catching import (
     may_be_undefined,
 )
 from kernbench.ptx.emulator.analysis.undefined.choices import Choices, choose
-from kernbench.ptx.emulator.analysis.undefined.watching import hand_on, mark, unwrite, unwrite_parts, watch, watch_added
+from kernbench.ptx.emulator.analysis.undefined.watching import (
+    hand_on,
+    mark,
+    mark_doubtful,
+    unwrite,
+    unwrite_parts,
+    watch,
+    watch_added,
+    watch_unset,
+)
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.facts import Undefined
 from kernbench.ptx.emulator.program.operands import Decoding
@@ -43,6 +52,8 @@ class Following:
 
     compiled: bool
     local: bool
+    # functions that only compute their results
+    pure: frozenset[str] = frozenset()
 
     def catches(self, decoding: Decoding) -> bool:
         """Whether an instruction's result may be undefined."""
@@ -64,7 +75,7 @@ class Following:
 
     def choices(self, body: Body) -> Choices | None:
         """The branches of a function that only choose between values; None if they are not tracked."""
-        return Choices(body, self.catches) if self.compiled else None
+        return Choices(body, self.catches, self.pure) if self.compiled else None
 
     def maker(
         self,
@@ -185,22 +196,33 @@ class _Maker:
                 else:
                     resumes[decoding.site.number] = len(inserted)
                 inserted.append((end, following_step(decoding).general))
+                inserted += [(number, step.general) for number, step in self._doubts(decoding, end)]
         return _merged(self._plain, inserted, behind, resumes)
+
+    def _doubts(self, decoding: Decoding, end: int) -> Inserted:
+        """A step after what a load has marked: its result is undefined, too, if a choice or the index of a table is."""
+        doubts = list(self._choices.above(self._position)) if self._choices else []
+        table = self._choices.tables.get(decoding.site.number) if self._choices else None
+        doubts += [] if table is None else [table]
+        return [(end, mark_doubtful(decoding, doubts))] if doubts else []
 
     def _steps(self, decoding: Decoding, begin: int, end: int) -> Inserted:
         """The tracking steps around one instruction, except for the one after a load."""
         effects, compiled = decoding.effects, self._how.compiled
-        suspects = decoding.deciding()
+        suspects, table = decoding.deciding(), self._choices.tables.get(decoding.site.number) if self._choices else None
+        suspects = [register for register in suspects if register != table]
         choice = self._choices.at(self._position) if self._choices and decoding is self._decodings[-1] else None
         under = self._choices.above(self._position) if self._choices else ()
         freely = under if effects.flow == "branch" else ()
         inserted = _watches(decoding, begin, [r for r in suspects if not choice], compiled, freely)
+        if table is not None:
+            inserted.append((begin, watch_unset(decoding, table)))
         if choice is not None:
             inserted.append((begin, choose(decoding, choice)))
         caught = self._how.catches(decoding)
         inserted += _additions(decoding, begin, decoding.added(), caught)
         if not effects.computes and not effects.idle:
-            handed = dict.fromkeys(r for r in decoding.handed() if r not in suspects)
+            handed = dict.fromkeys(r for r in decoding.handed() if r not in suspects and r != table)
             inserted += [(begin, hand_on(decoding, register, caught)) for register in handed]
         inserted += _stores(decoding, end, decoding.reads, compiled)
         # what a load gives is marked behind it, and whether a division divides by zero

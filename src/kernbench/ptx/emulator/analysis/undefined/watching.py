@@ -272,6 +272,40 @@ def mark(
     return replace(action(general), marks=Marks(source_keys, target_keys, decoding.guard() is not None))
 
 
+def watch_unset(decoding: Decoding, register: Register) -> Step:
+    """A step that reports an address of which an undefined part is no fault, if it does not come from memory."""
+    site, key = decoding.site, key_of(register)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        bad, checks = undefined(window, register), window.batch.checks
+        if bad is not None and mask is not None:
+            bad = bad & mask
+        if bad is not None and bad.any() and not is_followed(checks.definedness.origins.get(key)):
+            checks.undefined.used(window, site, register.name, "address", bad, key)
+
+    return under_guard(decoding, action(general))
+
+
+def mark_doubtful(decoding: Decoding, doubts: list[Register]) -> Step:
+    """A step after an instruction: its results are undefined where one of the `doubts` is."""
+    keys, targets = tuple(map(key_of, doubts)), tuple(map(key_of, decoding.writes))
+    known = Registers(keys)
+
+    def general(window: Window, mask: Mask | None) -> None:
+        definedness = window.batch.checks.definedness
+        if not definedness.flags.known(window, known):
+            return
+        unsure = _any_of([undefined(window, register) for register in doubts])
+        for target, key in zip(decoding.writes, targets, strict=True) if unsure is not None else ():
+            before = definedness.flags.get(window, key)
+            bits = np.where(unsure, whole_of(target) | COMPUTED, np.uint32(0) if before is None else before)
+            definedness.flags.put(window, key, bits, mask)
+            if before is None or not before.any():
+                definedness.pass_on(window, keys, (key,))
+
+    return under_guard(decoding, action(general))
+
+
 def _running(decoding: Decoding) -> Callable[[Window, Mask | None], Mask | None]:
     """A function for the active lanes that run an instruction; None if all do."""
     guard = decoding.guard()
