@@ -133,6 +133,34 @@ def test_a_file_that_cannot_be_read_says_why(file, text, message):
         cases_of(file)
 
 
+ELSEWHERE = (
+    "it imports files of its repository; run it in its checkout, which is known by its folder simpler_setup/goldens"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("from .._helpers import made", f"attempted relative import beyond top-level package: {ELSEWHERE}"),
+        ("from .main import made", f"cannot be read: No module named 'main': {ELSEWHERE}"),
+        ("from tests.st.other import made", f"'?tests.*: {ELSEWHERE}"),
+    ],
+)
+def test_a_file_outside_of_its_checkout_that_imports_others_of_it(line, message, tmp_path):
+    (tmp_path / "test_alone.py").write_text(f"{line}\n{TEXT}")
+    with pytest.raises(BenchError, match=message):
+        cases_of(tmp_path / "test_alone.py")
+
+
+def test_goldens_of_a_checkout_are_told_apart_from_the_runtime(tmp_path):
+    """The file can be read outside of its checkout, and its other cases run."""
+    (tmp_path / "test_alone.py").write_text(TEXT)
+    (case, *_) = cases_of(tmp_path / "test_alone.py", "a2a3", ["small"])
+    refusal = run_case(case).refusal
+    assert "simpler_setup.goldens.doubled.doubled is a function of the reference's repository" in refusal
+    assert "run the test in its checkout, or copy simpler_setup/goldens beside it" in refusal
+
+
 @needs_compiler
 def test_whole_numbers_of_64_bits_are_inputs(file):
     outcome = run_case(cases_of(file, "a2a3", ["both"], {"whole": "i8"})[0])
@@ -152,6 +180,9 @@ def test_cases_by_chip_and_name(file):
     assert titles(cases_of(file, "a5sim", ["wrong"])) == [("a5", "TestScale.wrong")]
     with pytest.raises(BenchError, match="unknown case 'other'"):
         cases_of(file, "", ["other"])
+    assert cases_of(file, "a2a3", ["all"])
+    file.write_text("# no @scene_test")
+    assert cases_of(file, "", ["all"]) == []
     with pytest.raises(BenchError, match="unknown platform 'a6'"):
         cases_of(file, "a6")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernbench.common.errors import BenchError, said, unknown
-from kernbench.npu.scene.modules import load, offered
+from kernbench.npu.scene.modules import load, offered, why_not
 from kernbench.npu.scene.offered import SceneTestCase
 
 CHIPS = ("a2a3", "a5")
@@ -57,7 +57,7 @@ def cases_of(
         with offered(file):
             module = load(file)
     except ImportError as error:
-        raise BenchError(f"{file} cannot be read: {error}{_install(error)}") from None
+        raise BenchError(f"{file} cannot be read: {why_not(error)}") from None
     except Exception as error:
         raise BenchError(f"{file} cannot be read: it raises {said(error)}") from None
     tests = [
@@ -65,14 +65,10 @@ def cases_of(
         if isinstance(t, type) and issubclass(t, SceneTestCase) and t.SCENE and t.__module__ == module.__name__
     ]  # fmt: skip
     found = [case for test in tests for case in _cases(file, test, platform, wanted, changes or {})]
-    if wanted and not found:
+    if wanted and "all" not in wanted and not found:
         names = [str(case.get("name")) for test in tests for case in test.CASES]
         raise BenchError(f"{file}: {unknown('case', ', '.join(wanted), names)}")
     return found
-
-
-def _install(error: ImportError) -> str:
-    return "; such tests make their inputs with torch: pip install torch" if error.name == "torch" else ""
 
 
 def _cases(

@@ -5,6 +5,7 @@ fail on use: in a file with one such test and ten others the ten can run.
 """
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,18 +22,28 @@ __kernbench_internal__ = True
 # modules of the reference; `tests` and `examples` are folders of its repository, whose files import each other
 _OFFERED = ("simpler", "simpler_setup", "_task_interface")
 _FOLDERS = ("tests", "examples")
+# the package that files of a test are modules of
+_PARENT = "kernbench_scene_"
+
+
+_GOLDENS = "simpler_setup.goldens"
+_OF_RUNTIME = "speaks to the reference's own runtime, which there is none of here"
+_OF_CHECKOUT = (
+    "is a function of the reference's repository, and no folder above the test has its simpler_setup/goldens with it: "
+    "run the test in its checkout, or copy simpler_setup/goldens beside it"
+)
 
 
 class Absent:
-    """A name of the reference's runtime: it can be imported, passed on and asked for attributes, but not called."""
+    """A name of the reference's: it can be imported, passed on and asked for attributes, but not called."""
 
-    def __init__(self, name: str):
-        self._name = name
+    def __init__(self, name: str, why: str = _OF_RUNTIME):
+        self._name, self._why = name, why
 
     def __getattr__(self, part: str) -> "Absent":
         if part.startswith("__"):
             raise AttributeError(part)
-        return Absent(f"{self._name}.{part}")
+        return Absent(f"{self._name}.{part}", self._why)
 
     def _part(self, *_: object) -> "Absent":
         """Sizes of the runtime's own memory are computed from each other, and not used here."""
@@ -42,7 +53,7 @@ class Absent:
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Refuse."""
-        raise NotImplementedError(f"{self._name} speaks to the reference's own runtime, which there is none of here")
+        raise NotImplementedError(f"{self._name} {self._why}")
 
 
 class _AbsentModule(ModuleType):
@@ -51,7 +62,8 @@ class _AbsentModule(ModuleType):
     def __getattr__(self, name: str) -> Absent:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Absent(f"{self.__name__}.{name}")
+        is_golden = f"{self.__name__}.".startswith(f"{_GOLDENS}.")
+        return Absent(f"{self.__name__}.{name}", _OF_CHECKOUT if is_golden else _OF_RUNTIME)
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -135,7 +147,7 @@ def load(file: Path) -> ModuleType:
     same checkout, can be imported relatively.
     """
     top = _root(file) or file.parent
-    parent = f"kernbench_scene_{abs(hash(top))}"
+    parent = f"{_PARENT}{abs(hash(top))}"
     _package(parent, top)
     for part in file.parent.relative_to(top).parts:
         top = top / part
@@ -148,6 +160,20 @@ def load(file: Path) -> ModuleType:
     sys.modules[module.__name__] = module
     spec.loader.exec_module(module)
     return module
+
+
+def why_not(error: ImportError) -> str:
+    """What a file lacks that could not be loaded, and the remedy."""
+    lacks = re.sub(rf"{_PARENT}\d+\.", "", str(error))
+    if error.name == "torch":
+        return f"{lacks}; such tests make their inputs with torch: pip install torch"
+    of_files = (error.name or "").partition(".")[0] in _FOLDERS or (error.name or "").startswith(_PARENT)
+    if of_files or "relative import" in lacks:
+        return (
+            f"{lacks}: it imports files of its repository; run it in its checkout, which is known by its folder "
+            "simpler_setup/goldens"
+        )
+    return lacks
 
 
 def _package(name: str, folder: Path) -> None:

@@ -44,7 +44,8 @@ def run_scenes(
     wanted = [_change(one) for one in changes or []]
     found = [c for file in files_in(path) for c in cases_of(file, platform, case or [], dict(wanted))]
     if not found:
-        raise BenchError(f"{path} has no case for {platform or 'a chip'} that is not manual; --case all runs every one")
+        left = "" if case else " that is not manual; --case all runs every one"
+        raise BenchError(f"{path} has no case for {platform or 'a chip'}{left}")
     outcomes = [run_case(one, Budget(seconds=max_seconds)) for one in found]
     console = results()
     for outcome in outcomes:
