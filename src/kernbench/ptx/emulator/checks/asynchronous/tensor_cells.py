@@ -54,6 +54,7 @@ class Found:
     column: int
     what: int
     warp: int
+    number: int
     site: int
 
 
@@ -96,7 +97,8 @@ class Cells:
         found = []
         for late, (count, operation, column, cell) in enumerate(self._report.tolist()):
             cell &= (1 << 64) - 1
-            found.append(Found(bool(late), count, operation, column, cell & 7, cell >> WARP_SHIFT & 31, cell >> SITE))
+            theirs = cell & 7, cell >> WARP_SHIFT & 31, cell >> NUMBER & NUMBERS, cell >> SITE
+            found.append(Found(bool(late), count, operation, column, *theirs))
         return [one for one in found if one.count]
 
     def never_written(self, ctas: Array, region: Region) -> int:

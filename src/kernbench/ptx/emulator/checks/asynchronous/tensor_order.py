@@ -4,6 +4,7 @@ Each warp has three counters: operations it began in the tensor core, and loads 
 acquires other warps' counters together with their clocks: through barriers, and through the mbarriers of commits. If a
 kernel uses tcgen05.fence, a warp releases its counters at fence::before_thread_sync, and acquired ones count from the
 next fence::after_thread_sync on. If it has no such fence at all, as compilers write it, synchronisation alone orders.
+An access whose warp has acquired that the earlier one is complete, and lacks only fence::after_thread_sync, is formal.
 """
 
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ from kernbench.ptx.emulator.units.batch import Batch
 _FAMILIES = 3
 _EVERYTHING = 1 << 40
 TENSOR, LOADED, STORED = range(3)
+# the counter of an access; all others are operations of the tensor core
+_FAMILY = {LOAD: LOADED, STORE: STORED}
 _NO_LOADS: Array = np.zeros(0, np.int64)
 
 
@@ -81,7 +84,6 @@ class TensorOrder:
         self.first: int = batch.launch.actors.tensor(0)
         self._first_lane: int = batch.launch.actors.lane(0)
         self._fences: bool = batch.program.fences_tensor
-        self._fences_after: bool = "tcgen05.fence::after_thread_sync" in batch.program.text
         # what each warp knows of the three counters of all warps, as of the last fence
         self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
         # buffer for compiled loops: what one warp knows
@@ -281,12 +283,12 @@ class TensorOrder:
     def enter(self, warps: Array, region: Region, writes: bool, what: int, site: Site) -> None:
         """Warps access a region; unordered earlier accesses are races."""
         ctas, inside = self._cta_and_warp(warps)
-        number, rows = self.begun[{LOAD: LOADED, STORE: STORED}.get(what, TENSOR), warps], self._clocks.rows_of(warps)
+        number, rows = self.begun[_FAMILY.get(what, TENSOR), warps], self._clocks.rows_of(warps)
         clocks = rows[:, : self._batch.warps_per_cta].astype(np.int64)
         own = clocks[np.arange(len(warps)), inside]
         who = Who(ctas, inside, number, own, self._knowledge(warps, rows, what == FREE), clocks)
         if self._log is not None:
-            family, groups = {LOAD: LOADED, STORE: STORED}.get(what, TENSOR), self._cells.groups(region)
+            family, groups = _FAMILY.get(what, TENSOR), self._cells.groups(region)
             self._log.tensor(writes, site, who, family, groups, (region.first, region.last))
         for found in self._cells.enter(region, writes, what, self._number(site), who):
             if not self._clocks.exhausted:
@@ -305,18 +307,17 @@ class TensorOrder:
             f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
         )
         others = self._reporter.other(f"the other access, by {them}", other)
-        hint, about = _HINTS[found.what], self._reporter.location(other)
-        formal = _LATE_FORMAL if found.late else _WAITED_FORMAL if self._was_waited_for(found, warp) else ""
+        hint, about, formal = _HINTS[found.what], self._reporter.location(other), _LATE_FORMAL if found.late else ""
+        if not formal and self._lacks_only_the_fence(found, warp):
+            hint, formal = _AFTER_HINT, _AFTER_FORMAL
         self._reporter.add(
             "race", site, message, hint, found.count, others, about=about, array="tensor", cause=other, formal=formal
         )
 
-    def _was_waited_for(self, found: Found, warp: int) -> bool:
-        """Whether a warp knows, except for a fence, that all operations of the other are complete; no fence exists."""
-        if self._fences_after or found.what not in (MULTIPLY, COPY):
-            return False
-        known = self._clocks.rows_of(np.array([warp]))[0, self.first + found.warp]
-        return bool(known >= self.begun[TENSOR, found.warp * self._batch.ctas + warp % self._batch.ctas])
+    def _lacks_only_the_fence(self, found: Found, warp: int) -> bool:
+        """Whether a warp has acquired that the other access is complete, without fence::after_thread_sync since."""
+        column = self.first + _FAMILY.get(found.what, TENSOR) * self._batch.warps_per_cta + found.warp
+        return bool(self._clocks.rows_of(np.array([warp]))[0, column] >= found.number)
 
     def uncommitted(self) -> list[tuple[int, Site]]:
         """Lanes whose last operations are not followed by a commit, and those operations."""
@@ -328,10 +329,11 @@ class TensorOrder:
 _LATE_FORMAL = (
     "nobody reads these columns any more, and every GPU so far lands a store long before another block is given them"
 )
-_WAITED_FORMAL = (
-    "the warp has waited for the mbarrier of the commit, and the kernel has no fence::after_thread_sync at all, as "
-    "official examples have none: every GPU so far does what follows a wait after it"
+_AFTER_FORMAL = (
+    "the warp has waited for it (at the mbarrier of its commit, or at a barrier that came after it), and only "
+    "fence::after_thread_sync is missing behind that wait: every GPU so far begins what follows a wait after it"
 )
+_AFTER_HINT = "put tcgen05.fence::after_thread_sync behind the wait or barrier, before this access"
 _HINTS = {
     LOAD: "run tcgen05.wait::ld after the load, before the barrier that lets others write there",
     STORE: "run tcgen05.wait::st after the store, then synchronise (fence::before_thread_sync, barrier, "
