@@ -21,7 +21,7 @@ from kernbench.ptx.emulator.analysis.loops import find_wait_loops
 from kernbench.ptx.emulator.analysis.reduced_stores import reduced_stores
 from kernbench.ptx.emulator.analysis.retries import is_retried
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, find_undefined
-from kernbench.ptx.emulator.analysis.volatile_data import volatile_data
+from kernbench.ptx.emulator.analysis.volatile_data import has_flags, volatile_data
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.facts import Beside, Facts
 from kernbench.ptx.emulator.program.program import WaitLoop
@@ -70,6 +70,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         asynchronous=any(d.effects.asynchronous for d in every),
         fences_tensor=any(d.effects.fences_tensor for d in every),
         hands_over=hands_over,
+        has_flags=has_flags(decoded),
         volatile_data=frozenset() if hands_over else volatile_data(decoded),
         volatile_sites=frozenset(d.site.number for d in every if d.mod("sem") == "volatile"),
         noncoherent_sites=frozenset(d.site.number for d in every if d.has("nc")),

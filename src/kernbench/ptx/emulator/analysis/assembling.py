@@ -93,6 +93,7 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         asynchronous=facts.asynchronous,
         fences_tensor=facts.fences_tensor,
         hands_over=facts.hands_over,
+        has_flags=facts.has_flags,
         volatile_sites=facts.volatile_sites,
         volatile_data=facts.volatile_data,
         noncoherent_sites=facts.noncoherent_sites,

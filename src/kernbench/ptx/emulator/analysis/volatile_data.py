@@ -30,6 +30,17 @@ def volatile_data(decoded: Decoded) -> frozenset[int]:
     return frozenset(found & loads)
 
 
+def has_flags(decoded: Decoded) -> bool:
+    """Whether a thread may see by a strong read what another has written by a strong write or an atomic."""
+    every = [d for body in decoded.bodies for d in body]
+    return any(map(_is_looked_at, every)) and any(map(_is_shown, every))
+
+
+def _is_shown(d: Decoding) -> bool:
+    """Whether it writes what others may look at concurrently: a strong store, or an atomic."""
+    return d.effects.updates or (d.effects.access == "store" and d.mod("sem") not in ("", "weak"))
+
+
 def _takes_data(d: Decoding) -> bool:
     """Whether it is a volatile load of shared memory, whose value is data if it decides nothing."""
     return d.effects.access == "load" and d.mod("sem") == "volatile" and space_of(d.mod("space")) == "shared"

@@ -95,6 +95,7 @@ class Facts:
     asynchronous: bool
     fences_tensor: bool
     hands_over: bool
+    has_flags: bool
     volatile_sites: frozenset[int]
     # volatile loads of data from shared memory, in kernels that do not use flags
     volatile_data: frozenset[int]

@@ -305,6 +305,8 @@ class Program:
     fences_tensor: bool
     # whether its threads pass data by flags at all, that is, whether any instruction acquires or releases
     hands_over: bool
+    # whether a thread may see by a strong read what another has written by a strong write or an atomic
+    has_flags: bool
     # sites of volatile loads and stores
     volatile_sites: frozenset[int]
     # sites of volatile loads of data from shared memory, in programs that do not use flags

@@ -87,6 +87,13 @@ WAIT = "ld.{order}.gpu.global.u32 %r7, [%rd21];\n  setp.eq.u32 %p3, %r7, 0;\n  @
 @pytest.mark.parametrize(
     ("before", "order", "behind", "message", "hint"),
     [
+        (
+            "",
+            "relaxed",
+            "",
+            "both halves are missing",
+            "and another behind the read of it by thread (0, 0, 0) of block (1,",
+        ),
         ("", "acquire", "", "has released nothing since that access", "write the flag with .release"),
         ("fence.acq_rel.gpu;", "relaxed", "", "by a read that acquires nothing", "read the flag with .acquire"),
         ("fence.acq_rel.gpu;", "", "fence.acq_rel.gpu;", "has not acquired that", "wait for the flag that thread (0,"),

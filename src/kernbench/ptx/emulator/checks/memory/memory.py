@@ -386,10 +386,10 @@ class MemoryReporter:
         hint = _SCOPE_HINT if narrow else hint
         more, remedy = not_elected(batch, warp, other)
         message, hint = message + more, remedy or hint
-        if kind == "warp" and space.name == "global" and not narrow and self._program.hands_over:
-            lacks = checks.patterns.missing(by, warp, clock, race[2])
-            if lacks == "release" and what == "store" and other.effects.access == "load":
-                lacks = "wait"
+        lacks = ""
+        if kind == "warp" and space.name == "global" and not narrow:
+            lacks = self._missing(checks, what, race, by, other, across)
+        if lacks:
             more, hint = (text.format(them=them, who=who) for text in _HALVES[lacks])
             message += more
         message += self._reporter.usual.read_first(other, site) if kind == "wgmma" else ""
@@ -402,6 +402,16 @@ class MemoryReporter:
             "race", site, message, hint, count, others, about=location, array=where, cause=other, formal=formal,
             habit="warp-synchronous" if formal == FENCED else "", reach=int(across),
         )  # fmt: skip
+
+    def _missing(self, checks: MemoryChecks, what: str, race: list[int], by: int, other: Site, across: bool) -> str:
+        """Which half of an order by flags is missing between another thread's access and that of a lane, if any is."""
+        if not self._program.hands_over:
+            return "both" if across and self._program.has_flags else ""
+        _, warp, clock = decode(race[1] & ((1 << 64) - 1))
+        lacks = checks.patterns.missing(by, warp, clock, race[2])
+        if lacks == "release" and what == "store" and other.effects.access == "load":
+            return "wait"
+        return lacks
 
     def _memory_name(self, space: Space, address: int) -> str:
         if space.name == "local":
@@ -451,6 +461,12 @@ _SCOPE_HINT = "give both the .gpu scope; .cta reaches the threads of one block, 
 _ELECT_HINT = "; several threads run that store on one word: if one was meant, let it alone store (elect.sync)"
 # by missing part of a release-acquire pattern: the end of the message, and the hint
 _HALVES = {
+    "both": (
+        ": the kernel has no fence, .release or .acquire at all, so that no flag or counter of it passes on what was "
+        "done before it was written; both halves are missing",
+        "put a fence (fence.acq_rel, __threadfence) between the access of {them} and the write of its flag or counter, "
+        "and another behind the read of it by {who}, before the data is touched; in .gpu scope between blocks",
+    ),
     "fence": (
         ": {who} has read what was released after that access, but by a read that acquires nothing",
         "read the flag with .acquire, or put a fence (fence.acq_rel, __threadfence) behind the read, before the "
