@@ -15,6 +15,7 @@ from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread
 from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks, masks_of
 from kernbench.ptx.emulator.checks.happens_before.ended_lanes import part_from_lanes
 from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Knowledge
+from kernbench.ptx.emulator.checks.happens_before.locks import Locks
 from kernbench.ptx.emulator.checks.happens_before.named_barriers import NamedBarriers
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.happens_before.released_along import ALIKE, ReleasedAlong
@@ -75,6 +76,7 @@ class BatchChecks(BatchObserver):
         self.clocks = Clocks(batch, checks.publications, self.part_from)
         self.along = ReleasedAlong(batch, self.clocks)
         self.patterns = MemoryOrder(batch, self.clocks)
+        self.locks = Locks(batch, self.clocks.numbers, self.clocks.clocks, checks.locks)
         self._released: Array = np.zeros(0, np.int64)
         self._shared_cells = new_cells(batch.ctas * batch.shared_stride // 4 + 1, shared=batch.launch.fast.shared_lines)
         self.log = None if checks.order is None else checks.order.batch(batch, self.clocks)
@@ -398,7 +400,7 @@ class BatchChecks(BatchObserver):
         return self.along.reasons(lanes, cells)
 
     def synchronise(
-        self, space: str, window: Window, slot: int, offset: np.uint64, mask: Mask | None, order: Order
+        self, space: str, window: Window, slot: int, offset: np.uint64, mask: Mask | None, order: Order, site: Site
     ) -> None:
         """A strong access: it may release or acquire."""
         addresses = np.broadcast_to(window.rows[slot], window.size).astype(np.uint64) + offset
@@ -406,6 +408,8 @@ class BatchChecks(BatchObserver):
         if mask is not None:
             addresses, lanes = addresses[mask], lanes[mask]
         self._released = self.patterns.access(space, lanes, addresses, order)
+        if space != "shared" and len(let_go := self.locks.access(lanes, addresses, order, site)):
+            self._released = np.union1d(self._released, let_go)
 
     def synchronised(self) -> None:
         """The access is complete: warps that released begin a new epoch."""

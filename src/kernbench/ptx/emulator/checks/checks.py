@@ -10,6 +10,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.checks.batch_checks import BatchChecks
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Publications
+from kernbench.ptx.emulator.checks.happens_before.locks import LockRecord
 from kernbench.ptx.emulator.checks.happens_before.order import OrderLog
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
@@ -98,6 +99,7 @@ class Checks(LaunchObserver):
         if self._ordered:
             self.order = OrderLog(launch.actors, self.arena.used // 4 + 1, self._ordered == "conflicts")
         self.publications = Publications(min(prod(launch.grid) * launch.actors.count, WARP_LIMIT))
+        self.locks = LockRecord()
         self._tracked = self._written_allocations(launch)
         for allocation in self.arena.allocations():
             # large allocations stay watched until a launch that cannot write them

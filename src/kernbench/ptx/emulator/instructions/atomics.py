@@ -74,7 +74,7 @@ def _words(d: Decoding, address: AddressSlot, targets: list[int], source: int, o
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
-        batch.checks.synchronise(space, window, slot, offset, mask, order)
+        batch.checks.synchronise(space, window, slot, offset, mask, order, site)
         addresses = batch.port.addresses(window, slot)
         kind = BLIND_UPDATE if site.number in batch.program.blind else UPDATE
         lanes, scope = window.lane_numbers, order.scope
@@ -95,7 +95,7 @@ def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
-        batch.checks.synchronise(space, window, slot, offset, mask, order)
+        batch.checks.synchronise(space, window, slot, offset, mask, order, site)
         addresses = batch.port.addresses(window, slot).copy()
         registers, lanes = batch.banks[bank], window.lane_numbers
         kind, seen = (BLIND_UPDATE, UNSEEN) if site.number in batch.program.blind else (UPDATE, order.scope)

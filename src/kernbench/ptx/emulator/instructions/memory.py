@@ -102,7 +102,7 @@ def _access(
         batch = window.batch
         port, checks = batch.port, batch.checks
         if strong:
-            checks.synchronise(space, window, slot, offset, mask, order)
+            checks.synchronise(space, window, slot, offset, mask, order, site)
         access = port.load if loads else port.store
         lanes = window.lane_numbers
         try:

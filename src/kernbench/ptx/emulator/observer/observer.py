@@ -53,7 +53,7 @@ class Observer:
         return None
 
     def synchronise(
-        self, space: str, window: Window, slot: int, offset: np.uint64, mask: Mask | None, order: Order
+        self, space: str, window: Window, slot: int, offset: np.uint64, mask: Mask | None, order: Order, site: Site
     ) -> None:
         """A strong access begins: it may release or acquire."""
 

@@ -8,6 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
+from kernbench.ptx.emulator.checks.happens_before.locks import LetGo
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
 from kernbench.ptx.emulator.checks.memory.elections import not_elected
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
@@ -30,6 +31,7 @@ _EXCUSES = ("", FENCED, *REASONS[1:], EXCHANGED)
 _REMEDIES = {FENCED: SYNCWARP, EXCHANGED: SYNCWARP, **dict(zip(REASONS[1:], HINTS[1:], strict=True))}
 # actors that are asynchronous copies
 COPIES = ("barrier", "bulk", "copied")
+_VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 _WORDS = {"load": ("load", "reads"), "store": ("store", "writes"), "atomic": ("atomic", "updates")}
 
 
@@ -50,6 +52,13 @@ class Patterns(Protocol):
         """Which part of a release-acquire pattern is missing."""
 
 
+class LockOrder(Protocol):
+    """Locks that threads take and let go."""
+
+    def behind(self, lane: int, number: int, clock: int, mask: int) -> tuple[LetGo | None, bool]:
+        """The release of a lock that one of two racing accesses came behind, and whether it is that of the lane."""
+
+
 class MemoryChecks(Protocol):
     """What is needed from the checks of a batch."""
 
@@ -64,6 +73,10 @@ class MemoryChecks(Protocol):
     @property
     def patterns(self) -> Patterns:
         """Releases and acquires through memory."""
+
+    @property
+    def locks(self) -> LockOrder:
+        """Locks that threads take and let go."""
 
     def released_along(self, lanes: Array, cells: Array) -> Array:
         """For each lane and the cell of an earlier, unordered access: why that access is complete."""
@@ -386,9 +399,11 @@ class MemoryReporter:
         hint = _SCOPE_HINT if narrow else hint
         more, remedy = not_elected(batch, warp, other)
         message, hint = message + more, remedy or hint
-        lacks = ""
-        if kind == "warp" and space.name == "global" and not narrow:
-            lacks = self._missing(checks, what, race, by, other, across)
+        by_flags = kind == "warp" and space.name == "global" and not narrow
+        lacks = self._missing(checks, what, race, by, other, across) if by_flags else ""
+        met, both = (by, warp, clock, race[2]), ((site, who), (other, them))
+        if lacks and self._is_behind_a_release(checks, met, both, where, count):
+            return
         if lacks:
             more, hint = (text.format(them=them, who=who) for text in _HALVES[lacks])
             message += more
@@ -402,6 +417,36 @@ class MemoryReporter:
             "race", site, message, hint, count, others, about=location, array=where, cause=other, formal=formal,
             habit="warp-synchronous" if formal == FENCED else "", reach=int(across),
         )  # fmt: skip
+
+    def _is_behind_a_release(
+        self,
+        checks: MemoryChecks,
+        met: tuple[int, int, int, int],
+        both: tuple[tuple[Site, str], tuple[Site, str]],
+        where: str,
+        count: int,
+    ) -> bool:
+        """Report a race at the access that came behind its thread's release of a lock, if one of `both` did.
+
+        `met` are the arguments of `LockOrder.behind`; of both accesses there is the instruction and the thread.
+        """
+        let_go, later = checks.locks.behind(*met)
+        if let_go is None:
+            return False
+        (site, who), (other, them) = both if later else both[::-1]
+        release = let_go.site
+        message = (
+            f"{who} {_VERBS[site.effects.access]} {where} behind its release of a lock in PTX line {release.line} "
+            f"(`{release.text}`); {them} has taken that lock since, and accesses the same in PTX line {other.line} "
+            f"(`{other.text}`)"
+        )
+        hint = "move this access in front of the release of the lock, and of the fence that belongs to the release"
+        others = (
+            *self._reporter.other("the release of the lock", release),
+            *self._reporter.other(f"the other access, by {them}", other),
+        )
+        self._reporter.add("race", site, message, hint, count, others, about="behind the release", array=where)
+        return True
 
     def _missing(self, checks: MemoryChecks, what: str, race: list[int], by: int, other: Site, across: bool) -> str:
         """Which half of an order by flags is missing between another thread's access and that of a lane, if any is."""
