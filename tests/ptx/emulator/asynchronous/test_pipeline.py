@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests.ptx.emulator.asynchronous.conftest import kinds
+from tests.ptx.emulator.asynchronous.kernels import PIPE
 
 from kernbench.result import Status
 
@@ -58,8 +59,26 @@ def test_a_loop_of_tests(bench):
 
 def test_bytes_of_one_copy_of_two(bench):
     run = bench.pipe(("_, [%r9], 4096", "_, [%r9], 2048"))
-    finding = next(f for f in run.findings if f.kind == "transaction-bytes")
+    assert [f.kind for f in run.findings].count("transaction-bytes") == 1
+    finding = run.findings[0]
     assert "The phase expected 2048 bytes, and 4096 or more are delivered" in finding.message
+    assert "mbarrier.arrive.expect_tx" in finding.where.text
+    assert finding.others[0].role == "the copy that arrives late"
+    assert "cp.async.bulk" in finding.others[0].where.text
+
+
+@pytest.mark.parametrize("bytes_", [2048, 4080, 4112])
+def test_an_expectation_apart_from_the_arrival(bench, bytes_):
+    """The culprit is the expect_tx, not the arrival after it, nor that of the next phase."""
+    line = next(one for one in PIPE.splitlines() if "arrive.expect_tx" in one)
+    indent, _, rest = line.partition("mbarrier.arrive.expect_tx")
+    address = rest.split("_, ")[1].split(",")[0]
+    apart = f"{indent}mbarrier.expect_tx.relaxed.cta.shared::cta.b64 {address}, {bytes_};\n"
+    apart += f"{indent}mbarrier.arrive.shared::cta.b64 _, {address};"
+    run = bench.pipe((line, apart))
+    found = [f for f in run.findings if f.kind == "transaction-bytes"]
+    assert [("mbarrier.expect_tx" in f.where.text) for f in found] == [True]
+    assert run.findings[0] is found[0]
 
 
 def test_more_bytes_than_come(bench):

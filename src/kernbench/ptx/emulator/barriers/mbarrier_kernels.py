@@ -40,8 +40,11 @@ from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
     UNSEEN,
     UNSEEN_LANE,
     UNSEEN_SITE,
-) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18)
-COLUMNS = 19
+    # the last expect_tx of the open phase and of the one before: its site plus one
+    EXPECT_SITE,
+    EXPECT_BEFORE,
+) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18, 19, 20)
+COLUMNS = 21
 NEVER, ALIVE, INVALID = range(3)
 LIMIT = (1 << 20) - 1
 # the token that an arrival returns has the phase above this bit
@@ -195,6 +198,8 @@ def complete(slot: Int, state: Int64s, held: Int32s, done: Int32s, column: Int) 
     row[PHASE] += 1
     row[PENDING] = row[EXPECTED]
     row[BYTES_BEFORE] = row[BYTES_EXPECTED]
+    row[EXPECT_BEFORE] = row[EXPECT_SITE]
+    row[EXPECT_SITE] = 0
     row[BYTES_EXPECTED] = 0
     row[BYTES_DELIVERED] = 0
     row[ALONE + 1 - (row[PHASE] & 1)] = 0
@@ -256,6 +261,15 @@ def _is_all(row: Int64s, count: Int) -> bool:
 
 
 @part
+def _expect(row: Int64s, amount: Int, site: Int) -> None:
+    """The open phase expects more bytes, if any."""
+    if amount != 0:
+        row[TX] += amount
+        row[BYTES_EXPECTED] += amount
+        row[EXPECT_SITE] = site + 1
+
+
+@part
 def _goes_unseen(row: Int64s, lane: Int, count: Int, site: Int) -> bool:
     """An arrival: whether neither the previous phase nor the one before it was waited for."""
     if count == 0 or row[PHASE] <= row[WAITED]:
@@ -307,8 +321,7 @@ def arrive(
         if _goes_unseen(row, lane, count, what.site):
             _count(report, UNWAITED, i, slot)
         tokens[i] = (row[PHASE] << TOKEN_SHIFT) | row[PENDING]
-        row[TX] += what.transactions[i]
-        row[BYTES_EXPECTED] += what.transactions[i]
+        _expect(row, what.transactions[i], what.site)
         if count > row[PENDING]:
             _count(report, TOO_MANY, i, slot)
             continue
@@ -336,7 +349,14 @@ def arrive(
 
 @kernel
 def expect(
-    slots: Int64s, amounts: Int64s, state: Int64s, held: Int32s, done: Int32s, columns: Int64s, report: Int64s
+    slots: Int64s,
+    amounts: Int64s,
+    site: int,
+    state: Int64s,
+    held: Int32s,
+    done: Int32s,
+    columns: Int64s,
+    report: Int64s,
 ) -> tuple[int, int]:
     """expect_tx (positive) and complete_tx (negative) of lanes; returns how many phases completed, and the faults."""
     completed = 0
@@ -345,10 +365,10 @@ def expect(
         if not _usable(slot, state, report, i):
             continue
         row = state[slot]
-        row[TX] += amounts[i]
         if amounts[i] > 0:
-            row[BYTES_EXPECTED] += amounts[i]
+            _expect(row, amounts[i], site)
         else:
+            row[TX] += amounts[i]
             row[BYTES_DELIVERED] -= amounts[i]
         if row[TX] > LIMIT or row[TX] < -LIMIT:
             _count(report, RANGE, i, slot)

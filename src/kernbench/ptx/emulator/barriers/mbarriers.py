@@ -343,7 +343,7 @@ class Mbarriers:
     def _transact(self, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
         self.events += 1
         barriers = (self.state, self.held, self.done, self.columns)
-        completed, troubles = kernels.expect(slots, amounts, *barriers, self._report)
+        completed, troubles = kernels.expect(slots, amounts, site.number, *barriers, self._report)
         self._batch.port.changes += completed
         if troubles:
             self._report_trouble(lanes, site)
@@ -404,6 +404,13 @@ class Mbarriers:
         row = self.state[slot]
         before = int(row[kernels.BYTES_BEFORE]) if phase == row[PHASE] - 1 else 0
         return before, before
+
+    def expecting(self, slot: int, phase: int) -> int:
+        """The site of the last expect_tx in a phase, -1 if there was none or it is not recorded."""
+        row = self.state[slot]
+        if phase == row[PHASE]:
+            return int(row[kernels.EXPECT_SITE]) - 1
+        return int(row[kernels.EXPECT_BEFORE]) - 1 if phase == row[PHASE] - 1 else -1
 
     def _note(self, kind: str, slots: Array, lanes: Array, amounts: Array, site: Site) -> None:
         if self._batch.journal is not None:

@@ -73,6 +73,8 @@ class AsynchronousChecks(AsynchronousObserver):
         self._unfenced = leaves_init_fences_out(batch.program)
         # tensor maps written in this launch, with the warp that acquired each for the copy engine, and its clock then
         self._maps: dict[int, tuple[int, int] | None] = {}
+        # where too few bytes were expected, so that a phase ended before all had come
+        self._late: set[int] = set()
 
     def access(
         self,
@@ -308,7 +310,15 @@ class AsynchronousChecks(AsynchronousObserver):
         hint = (
             "give expect_tx the sum of the bytes of all copies of a phase, and wait for a phase before the next begins"
         )
-        self._reporter.add("transaction-bytes", site, message, hint, about=slot)
+        expecting: int = barriers.expecting(slot, phase)
+        if expecting < 0:
+            self._reporter.add("transaction-bytes", site, message, hint, about=slot)
+            return
+        # the phase ended too early by what it expected, and the copy is not to blame
+        others = self._reporter.other("the copy that arrives late", site)
+        culprit = self._reporter.program.sites[expecting]
+        self._late.add(expecting)
+        self._reporter.add("transaction-bytes", culprit, message, hint, 1, others, about="late")
 
     def _expectations(self, slot: int, phase: int, amount: int) -> str:
         expected, delivered = self._batch.mbarriers.history(slot, phase)
@@ -438,12 +448,15 @@ class AsynchronousChecks(AsynchronousObserver):
         state = barriers.state[: barriers.count]
         waiting = (state[:, LIVE] == ALIVE) & (state[:, PENDING] == 0) & (state[:, TX] != 0)
         for slot in np.flatnonzero(waiting).tolist():
+            if self._expecting(slot) in self._late:
+                # the bytes of an earlier phase are among those of this one, which was reported
+                continue
             expected, delivered, _ = barriers.bytes_of(slot)
             message = (
                 f"all have arrived for phase {int(state[slot, PHASE] - state[slot, START])} of {self.name(slot)} of "
                 f"{self._block(slot)}; it expects {expected} bytes, {delivered} are delivered, and no copy is under way"
             )
-            site = self._reporter.program.sites[int(state[slot, LAST_SITE])]
+            site = self._reporter.program.sites[self._expecting(slot)]
             self._reporter.add("transaction-bytes", site, message, _ALL_BYTES, about="stuck")
 
     def ended(self) -> None:
@@ -468,7 +481,7 @@ class AsynchronousChecks(AsynchronousObserver):
         return f"phase {int(row[PHASE] - row[START])} of {self.name(slot)} of {self._block(slot)}"
 
     def _too_many_bytes(self, slot: int) -> None:
-        """More bytes arrived than expected: reported at the last arrival, which expected too few, if there was one."""
+        """More bytes arrived than expected: reported where too few were expected, or at the last arrival."""
         row = self._batch.mbarriers.state[slot]
         expected, delivered, _ = self._batch.mbarriers.bytes_of(slot)
         message = f"{delivered} bytes are delivered in {self._phase(slot)}, which expects {expected}"
@@ -476,9 +489,16 @@ class AsynchronousChecks(AsynchronousObserver):
             message += "; the phase before may have completed while copies that it is for were under way"
         if row[LAST_LANE] < 0:
             self._reporter.general("transaction-bytes", message, _ALL_BYTES)
-        else:
-            site = self._reporter.program.sites[int(row[LAST_SITE])]
+        elif self._expecting(slot) not in self._late:
+            site = self._reporter.program.sites[self._expecting(slot)]
             self._reporter.add("transaction-bytes", site, message, _ALL_BYTES, about="end")
+
+    def _expecting(self, slot: int) -> int:
+        """The site of the last expect_tx in the open phase, else in the one before, else of the last arrival."""
+        barriers = self._batch.mbarriers
+        phase = int(barriers.state[slot, PHASE])
+        found = [one for one in (barriers.expecting(slot, phase), barriers.expecting(slot, phase - 1)) if one >= 0]
+        return found[0] if found else int(barriers.state[slot, LAST_SITE])
 
     def trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An asynchronous access is not ordered after another one, or a proxy fence between them is missing."""

@@ -395,8 +395,7 @@ class MemoryReporter:
             )
             self._reporter.unwaited |= {site.number, other.number}
         hint = _AGENT_HINTS.get(kind, _AGENT_HINTS["barrier"])
-        hint = _race_hint(space.name, across) if kind == "warp" else hint
-        hint = _SCOPE_HINT if narrow else hint
+        hint = _SCOPE_HINT if narrow else _race_hint(space.name, across) if kind == "warp" else hint
         more, remedy = not_elected(batch, warp, other)
         message, hint = message + more, remedy or hint
         by_flags = kind == "warp" and space.name == "global" and not narrow
