@@ -44,6 +44,11 @@ def _fail(how, marker):
         raise ValueError("x" * 100_000)
     if how == "breaks NumPy":
         np.zeros = None
+    if how == "forks":
+        os.fork()
+    if how == "forks and waits" and not os.fork():
+        Path(marker).write_text(str(os.getpid()))
+        time.sleep(1e6)
     if how == "exits":
         os._exit(3)
     if how == "is killed":

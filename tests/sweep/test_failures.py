@@ -54,6 +54,31 @@ def test_a_failed_point_is_a_row_and_the_others_go_on(how, why, where):
     assert {row["failed_at"] for row in rows[2:4]} == {wanted}
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_kernel_that_forks_is_one_point(tmp_path):
+    rows = rows_of(["fine", "forks", "fine too"], Processes(1))
+    assert [row.get("failed", "") for row in rows] == [""] * 6
+    assert len({row["time_ps"] for row in rows[::2]}) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_a_fork_that_a_kernel_leaves_behind_ends_with_its_process(tmp_path):
+    marker = tmp_path / "fork"
+    (row,) = rows_of(["forks and waits"], Processes(1), {"marker": [str(marker)]})
+    assert "failed" not in row
+    end = time.monotonic() + 60
+    while not (marker.exists() and marker.read_text()) or _lives(int(marker.read_text())):
+        assert time.monotonic() < end, "the fork outlives its process"
+        time.sleep(0.01)
+
+
+def _lives(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def test_who_interrupts_a_sweep_in_this_process_ends_it():
     """Where Ctrl-C does something, as in a terminal; tests may run where it does nothing."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

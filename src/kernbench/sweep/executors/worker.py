@@ -61,10 +61,35 @@ def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Des
     sys.stdout = sys.stderr
     if stacks.number is not None:
         _write_stacks(stacks.number)
-    passes = Passes()
+    _end_forks_with(os.getpid())
+    passes, answers = Passes(), _Answers(pipe)
     with contextlib.suppress(EOFError, OSError), limited_memory(limits.memory):
         while True:
-            _answer(pipe, plan, passes, pipe.recv())
+            _answer(answers, plan, passes, pipe.recv())
+
+
+def _end_forks_with(worker: int) -> None:
+    """Forks that a kernel makes of this process end with it; they would wait for ever, and hold its output open."""
+
+    def forked() -> None:
+        if os.getppid() == worker:
+            end_with(worker)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forked)
+
+
+class _Answers:
+    """What this process sends. A fork of it that comes back from a kernel ends: one of the two answers."""
+
+    def __init__(self, pipe: Connection):
+        self._pipe, self._process = pipe, os.getpid()
+
+    def send(self, what: object) -> None:
+        """Send something, in the process that made this."""
+        if os.getpid() != self._process:
+            _EXIT(0)
+        self._pipe.send(what)
 
 
 def _write_stacks(stacks: int) -> None:
@@ -84,7 +109,7 @@ def _write_stacks(stacks: int) -> None:
     os._exit = leave
 
 
-def _answer(pipe: Connection, plan: Plan, passes: Passes, part: Part) -> None:
+def _answer(pipe: _Answers, plan: Plan, passes: Passes, part: Part) -> None:
     judged = passes.judged(plan, part.group)
     pipe.send(PASSED)
     rows: list[Row] = []
