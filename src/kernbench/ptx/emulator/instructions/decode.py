@@ -29,6 +29,9 @@ from kernbench.ptx.text.module import Function, Instruction, Integer, Kernel
 from kernbench.ptx.text.printer import instruction_text
 from kernbench.ptx.text.walking import mentions
 
+# characters of a line that no instruction has by itself; of such a line each site shows its own instruction
+_LONG_LINE = 4_000
+
 # recursive activations that a thread's local memory is sized for
 _DEEPEST_RECURSION = 64
 # bytes of the frame of a recursive function with registers, as a compiler saves them there: endless recursion overflows
@@ -210,7 +213,8 @@ class _Decoder:
     def _decoding(self, body: Body, number: int, following: int) -> Decoding:
         line = body.lines[number]
         instruction, resolved = line.instruction, body.resolved[number]
-        text = brief(self.module.line_text(instruction.line).strip() or instruction_text(instruction))
+        line_text = self.module.line_text(instruction.line)
+        text = brief(line_text.strip() if 0 < len(line_text) < _LONG_LINE else instruction_text(instruction))
         source = self._source(line.loc)
         site = Site(
             len(self.sites),
