@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 
 import pytest
+from tests import sampled
 
 from kernbench.bench import find
 from kernbench.common.errors import BenchError
@@ -43,6 +44,56 @@ def rows_in(file, made):
 def file(tmp_path):
     kept(tmp_path / "s.sqlite", plan())
     return tmp_path / "s.sqlite"
+
+
+def edited(file, sql, *values):
+    with sqlite3.connect(file) as database:
+        database.execute(sql, values)
+    database.close()
+
+
+def used(file, made):
+    """All that commands do with a store."""
+    with Store(file, made) as store:
+        store.counts()
+        list(store.rows())
+        store.claim(all_positions(made))
+
+
+WRONG = ("'abc'", "''", "x'00ff'", "-1", "2.5", "9e999", "1 << 62", "NULL", "CAST(x'ff41' AS TEXT)")
+
+
+@pytest.mark.parametrize("value", sampled.some(WRONG, 3))
+def test_rows_edited_by_hand_are_refused_or_harmless(file, value):
+    """Each column of each table, one at a time."""
+    with sqlite3.connect(file) as database:
+        tables = {"points": (), "owners": (), "claims": (), "meta": ()}
+        for table in tables:
+            tables[table] = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+        database.execute("INSERT INTO owners VALUES (77, 'here 1', '1 1', 1.0)")
+        database.execute("INSERT INTO claims VALUES (1, 77, 1)")
+    database.close()
+    whole = file.read_bytes()
+    refused = {}
+    for table, columns_ in tables.items():
+        for column in columns_:
+            file.write_bytes(whole)
+            try:
+                edited(file, f'UPDATE {table} SET "{column}" = {value}')
+                used(file, plan())
+            except (sqlite3.IntegrityError, sqlite3.DataError):
+                # the database itself refuses such a value
+                continue
+            except BenchError as error:
+                refused[f"{table}.{column}"] = str(error)
+    assert [said for said in refused.values() if str(file) not in said] == []
+    if value == "'abc'":
+        assert refused.keys() >= {f"points.{name}" for name in ("n_ranks", "right", "time_ps", "bound", "floor_ratio")}
+
+
+def test_a_row_edited_by_hand_is_named(file):
+    edited(file, "UPDATE points SET time_ps = 'soon' WHERE at_0 = 1")
+    refused(file, plan(), r"row 2 of points has time_ps = 'soon': a whole number is wanted; delete the row, or choose")
 
 
 def contents(folder):

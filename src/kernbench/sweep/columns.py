@@ -84,6 +84,22 @@ def sql_type(name: str) -> str:
     return _SQL.get(id(_kind(name)), "TEXT")
 
 
+# SQL for each kind: where a cell holds no valid value
+_INVALID = {
+    id(_VERDICT): "{0} NOT IN (0, 1)",
+    id(_TEXT): "typeof({0}) != 'text'",
+    id(_COUNT): "typeof({0}) != 'integer' OR {0} < 0",
+    id(_DIFFERENCE): "typeof({0}) != 'integer'",
+    id(_RATIO): "typeof({0}) NOT IN ('real', 'integer') OR abs({0}) = 9e999",
+}
+
+
+def invalid(name: str, quoted: str) -> tuple[str, str]:
+    """SQL that holds where a column of results, `quoted` in it, has no valid value; and what is wanted, in words."""
+    kind = _kind(name)
+    return f"{quoted} IS NOT NULL AND ({_INVALID[id(kind)].format(quoted)})", kind[1]
+
+
 def is_verdict(name: str) -> bool:
     """Whether a column of results is boolean, stored as 1 and 0."""
     return _kind(name) is _VERDICT
@@ -103,10 +119,15 @@ def as_text(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def bounds_of(target: str) -> tuple[str, ...]:
+    """What the column `bound` may say of a target."""
+    measured = registry.find(target).measured()
+    return (*measured.floors, *measured.bounds)
+
+
 def problem(row: Mapping[str, str], target: str) -> str:
     """The error in a row of results of a sweep on machines of a target, in words; empty if there is none."""
-    measured = registry.find(target).measured()
-    bounds = *measured.floors, *measured.bounds
+    bounds = bounds_of(target)
     if row["bound"] and row["bound"] not in bounds:
         return f"bound = {row['bound']!r}: {' or '.join(bounds)} is wanted"
     for name in columns(target):

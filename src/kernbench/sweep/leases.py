@@ -25,6 +25,12 @@ def this_process() -> str:
     return f"{os.getpid()} {_started(os.getpid())}"
 
 
+def is_owner(host: object, process: object, age: object) -> bool:
+    """Whether these are a host, a process on it, and the age of a lease, as `this_host` and `this_process` say them."""
+    named = isinstance(host, str) and bool(host.split()) and isinstance(process, str)
+    return named and str(process).partition(" ")[0].isdecimal() and isinstance(age, int | float)
+
+
 def is_gone(host: str, process: str, age: float) -> bool:
     """Whether a process that renewed its lease `age` seconds ago has ended."""
     if host != this_host():

@@ -4,16 +4,17 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from kernbench import __version__
 from kernbench.common.errors import BenchError
-from kernbench.sweep.columns import columns, is_verdict
+from kernbench.sweep.columns import bounds_of, columns, invalid, is_verdict
 from kernbench.sweep.csv_store import earlier_record, earlier_rows
 from kernbench.sweep.database import create_tables, explained, index_columns, is_store, opened, quoted, transaction
 from kernbench.sweep.executors import Done
-from kernbench.sweep.leases import LEASE, is_gone, this_host, this_process
+from kernbench.sweep.leases import LEASE, is_gone, is_owner, this_host, this_process
 from kernbench.sweep.planning.plan import Plan, Position
 from kernbench.sweep.planning.points import Row
 from kernbench.sweep.planning.values import Axis
@@ -21,6 +22,8 @@ from kernbench.sweep.record import Record, parse_record, record_of
 
 # seconds between two renewals of the lease, and between two checks for dead owners
 _BEAT = 5.0
+# characters of a wrong value in a message
+_SHOWN = 80
 _REMEDY = "choose another --out, or remove it"
 
 
@@ -55,7 +58,12 @@ class Store:
         self.record = record_of(plan)
         if is_store(file):
             with explained(file):
-                self._connect()
+                database = self._connect()
+                try:
+                    self._check_rows(database)
+                except BaseException:
+                    self.close()
+                    raise
         elif earlier is not None and earlier.exists():
             before = earlier_record(earlier)
             self._agree(before, earlier)
@@ -120,6 +128,36 @@ class Store:
         if columns != self._columns():
             raise BenchError(f"{self.file}: the columns are not those of this sweep; {_REMEDY}")
 
+    def _check_rows(self, database: sqlite3.Connection) -> None:
+        """Refuse rows that hold what no sweep writes, as those that were edited by hand may."""
+        self._join()
+        wrong = {}
+        for number, (key, axis) in enumerate(zip(self.plan.keys, self._axes, strict=True)):
+            database.create_function(f"index_{number}", 1, partial(_index_or_none, axis), deterministic=True)
+            wrong[key] = (
+                f"index_{number}({quoted(key)}) IS NOT at_{number}",
+                f"the value number at_{number} is wanted",
+            )
+        for name in self.results:
+            condition, wanted = invalid(name, quoted(name))
+            wrong[name] = (condition, f"{wanted} is wanted")
+        bounds = bounds_of(self.plan.target)
+        known = ", ".join(f"'{bound}'" for bound in ("", *bounds))
+        wrong["bound"] = (f"bound IS NOT NULL AND bound NOT IN ({known})", f"{' or '.join(bounds)} is wanted")
+        cases = " ".join(f"WHEN {condition} THEN {number}" for number, (condition, _) in enumerate(wrong.values()))
+        found = database.execute(
+            f"SELECT rowid, CASE {cases} END AS wrong FROM points WHERE wrong IS NOT NULL LIMIT 1"
+        ).fetchone()
+        if found is not None:
+            name = list(wrong)[found[1]]
+            (value,) = database.execute(
+                f"SELECT quote({quoted(name)}) FROM points WHERE rowid = ?", found[:1]
+            ).fetchone()
+            raise BenchError(
+                f"{self.file}: row {found[0]} of points has {name} = {value[:_SHOWN]}: {wrong[name][1]}; delete the "
+                f"row, or {_REMEDY}"
+            )
+
     def _agree(self, before: Record, file: Path) -> None:
         differences = before.differences(self.record)
         if differences:
@@ -160,7 +198,7 @@ class Store:
         return database
 
     def _refuse_other_hosts(self, database: sqlite3.Connection) -> None:
-        for host, age in database.execute("SELECT host, ? - heard_of FROM owners", (time.time(),)).fetchall():
+        for _, host, _, age in self._owners(database):
             if host.split()[0] != this_host().split()[0] and age < LEASE:
                 raise BenchError(
                     f"{self.file} is being written by a sweep on {host.split()[0]}: SQLite's log works for processes "
@@ -224,11 +262,18 @@ class Store:
             return
         self._beat = now
         database.execute("UPDATE owners SET heard_of = ? WHERE owner = ?", (time.time(), self._owner))
-        query = "SELECT owner, host, process, ? - heard_of FROM owners WHERE owner != ?"
-        for owner, host, process, age in database.execute(query, (time.time(), self._owner)).fetchall():
-            if is_gone(host, process, age):
+        for owner, host, process, age in self._owners(database):
+            if owner != self._owner and is_gone(host, process, age):
                 database.execute("DELETE FROM claims WHERE owner = ?", (owner,))
                 database.execute("DELETE FROM owners WHERE owner = ?", (owner,))
+
+    def _owners(self, database: sqlite3.Connection) -> list[tuple[int, str, str, float]]:
+        """Owners: their number, host, process, and seconds since they renewed their lease."""
+        query = "SELECT owner, host, process, ? - heard_of FROM owners"
+        found: list[tuple[int, str, str, float]] = database.execute(query, (time.time(),)).fetchall()
+        for owner, *_ in (one for one in found if not is_owner(*one[1:])):
+            raise BenchError(f"{self.file}: row {owner} of owners names no process; delete the row, or {_REMEDY}")
+        return found
 
     def _is_claimed(self, database: sqlite3.Connection, index: Position) -> bool:
         return database.execute(f"SELECT 1 FROM claims WHERE {self._here()}", index).fetchone() is not None
@@ -308,6 +353,10 @@ class Store:
             self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?)", index_columns)
             conditions.append(f"at_{number} IN (SELECT number FROM {table})")
         return " AND ".join(conditions)
+
+
+def _index_or_none(axis: Axis, value: object) -> int | None:
+    return axis.index(value) if isinstance(value, str) else None
 
 
 def _index(axis: Axis, value: str) -> int:
