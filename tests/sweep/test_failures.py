@@ -66,9 +66,8 @@ def test_a_fork_that_a_kernel_leaves_behind_ends_with_its_process(tmp_path):
     marker = tmp_path / "fork"
     (row,) = rows_of(["forks and waits"], Processes(1), {"marker": [str(marker)]})
     assert "failed" not in row
-    end = time.monotonic() + 60
+    # a fork that outlives its process is found by the time limit of tests
     while not (marker.exists() and marker.read_text()) or _lives(int(marker.read_text())):
-        assert time.monotonic() < end, "the fork outlives its process"
         time.sleep(0.01)
 
 
