@@ -122,7 +122,7 @@ def test_a_program_that_heeds_no_signal_is_killed_at_the_third():
     assert sent == [signal.SIGTERM, signal.SIGTERM, "kill", "kill"]
 
 
-def test_an_interrupted_launch_is_one_that_did_not_end(session_of, tmp_path, monkeypatch):
+def test_an_interrupted_launch_is_one_that_did_not_end(session_of, tmp_path, monkeypatch, request):
     session = session_of(folder=tmp_path)
     kernel = session.load(ADD_ONE).kernel("add_one")
 
@@ -134,12 +134,12 @@ def test_an_interrupted_launch_is_one_that_did_not_end(session_of, tmp_path, mon
         session.launch(kernel, 1, 64, [word(0), word(0), word(0, 4)])
     assert session.launches[0].error == "interrupted by KeyboardInterrupt"
     (summary,) = read_session(tmp_path).kernels
-    assert summary.errors == ["launch 1: interrupted by KeyboardInterrupt"]
+    assert summary.errors == [f"launch 1 (in {request.node.nodeid}): interrupted by KeyboardInterrupt"]
     case = command._Case("program.py", summary, Options().arch)
     assert (case.passed, case.run, case.error) == (False, None, summary.errors[0])
 
 
-def test_an_interrupted_launch_is_not_called_wrong(session_of, tmp_path, monkeypatch):
+def test_an_interrupted_launch_is_not_called_wrong(session_of, tmp_path, monkeypatch, request):
     """It has no finding: its compile-time constants are not to blame."""
     session = session_of(folder=tmp_path)
     kernel = session.load(ADD_ONE).kernel("add_one")
@@ -155,7 +155,7 @@ def test_an_interrupted_launch_is_not_called_wrong(session_of, tmp_path, monkeyp
         with nullcontext() if runs is run else pytest.raises(KeyboardInterrupt):
             session.launch(kernel, 2, 64, words, notes=Notes(details={"constants": {"B": width}}))
     (summary,) = read_session(tmp_path).kernels
-    assert summary.errors == ["launch 2: interrupted by KeyboardInterrupt"]
+    assert summary.errors == [f"launch 2 (in {request.node.nodeid}): interrupted by KeyboardInterrupt"]
     assert summary.parting == ""
 
 

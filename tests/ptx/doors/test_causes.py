@@ -11,8 +11,9 @@ from tests.ptx.doors.kernels import ADD_ONE, word
 from kernbench.cli.output.console import errors, results
 from kernbench.ptx.doors.causes import Cause, causes_of, key_of
 from kernbench.ptx.doors.options import Options
+from kernbench.ptx.doors.session import describe, summary_of
 from kernbench.ptx.doors.summary import read_session
-from kernbench.ptx.doors.terms.sites import running_test
+from kernbench.ptx.doors.terms.running import running_test
 from kernbench.ptx.emulator.program.locations import library_of
 from kernbench.ptx.front.commands import verdict
 from kernbench.ptx.front.ending import Ended
@@ -64,6 +65,12 @@ def test_what_is_compiled_in_two_ways_has_one_cause(session_of, tmp_path, reques
     *_, launched = kernel.causes[0].at_launch.others
     assert launched.role == f"launched (launch 1 and 2 more) in {request.node.nodeid}"
     assert str(launched.where) == "main.py:1"
+    # a test of pytest is told of each cause once
+    assert summary_of(session.launches) == "out-of-bounds at k.cu:5 and 1 more"
+    words = describe(session.launches)
+    assert words.count("out-of-bounds") == 2
+    assert [f"launch {number} launched at main.py:{number}" in words for number in (1, 2, 3)] == [True] * 3
+    assert words.count("  2 as in launch 1") == 2
     # pages have it, too, for all launches and for each
     run = kernel.run("sm_90a")
     assert run.findings[0].others[-1] == launched
@@ -122,6 +129,16 @@ def test_formal_findings_of_a_library_are_a_line_for_each_kind_before_what_count
     assert f"{inside}:1: race: race of line 1 (9 findings at 9 lines, of which this is the first)" in said
     assert "/src/k.cu:3: race: race of line 3" in said
     assert said.rindex("formal, in") < said.index("a fault") < said.index("1 finding")
+
+
+def test_a_launch_that_was_refused_or_did_not_end_is_named_by_its_line_and_test(tmp_path):
+    refused = record(1, "a", treatment="refused", status="refused", error="too many")
+    begun = {**record(2, "b"), "event": "begin"}
+    (kernel,) = read_session(tmp_path, [refused, begun]).kernels
+    assert kernel.errors == [
+        "launch 1 (at t.py:1, in a): refused: too many",
+        "launch 2 (at t.py:2, in b): the process ended in it",
+    ]
 
 
 def test_libraries_have_names():

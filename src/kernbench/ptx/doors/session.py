@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from kernbench.common.errors import KernbenchError, MisuseError
+from kernbench.ptx.doors.causes import key_of
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
 from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError, clock, cpu_clock
 from kernbench.ptx.doors.gpus import whole_architecture
@@ -23,7 +24,7 @@ from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, O
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
 from kernbench.ptx.doors.records import Record, RecordWriter
 from kernbench.ptx.doors.terms.own_lines import located
-from kernbench.ptx.doors.terms.sites import running_test
+from kernbench.ptx.doors.terms.running import running_test
 from kernbench.ptx.doors.terms.words import Words
 from kernbench.ptx.launching.device_base import kernel_of
 from kernbench.ptx.names.demangling import title as title_of
@@ -523,28 +524,40 @@ def _comparison(device: DoorDevice, options: Options) -> "LaunchComparison":
 
 def summary_of(launches: Sequence[Launch]) -> str:
     """What is wrong with launches in a few words, the kind first, since such lines are truncated at their end."""
-    found = [finding for launch in launches for finding in launch.findings]
+    found = {key_of(finding): finding for launch in reversed(launches) for finding in reversed(launch.findings)}
     if not found:
         return f"{launches[0].status}: {launches[0].title}"
-    where = Path(found[0].where.file).name if found[0].where is not None else ""
-    at = f" at {where}:{found[0].where.line}" if found[0].where is not None else ""
+    *_, first = found.values()
+    at = f" at {Path(first.where.file).name}:{first.where.line}" if first.where is not None else ""
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{found[0].kind}{at}{more}"
+    return f"{first.kind}{at}{more}"
 
 
 def describe(launches: Sequence[Launch]) -> str:
-    """What is wrong with launches, in words: each with its findings, their source lines and hints."""
+    """What is wrong with launches, in words: each with its findings, their source lines and hints.
+
+    A finding of which an earlier launch has shown the cause is only counted.
+    """
     lines: list[str] = []
+    shown: dict[Hashable, int] = {}
     for launch in launches:
         where = f" launched at {launch.site}" if launch.site else ""
         lines.append(f"{launch.title} (launch {launch.number}{where}): {launch.status}")
         if launch.error:
             lines.append(f"  {launch.error}")
+        earlier = Counter(shown[key_of(one)] for one in launch.findings if key_of(one) in shown)
+        lines += [f"  {count} as in launch {number}" for number, count in earlier.items()]
         for finding in launch.findings:
-            lines.append(f"  {finding}")
-            if finding.where is not None and finding.where.text:
-                lines.append(f"    {finding.where.text}")
-            lines += [f"    {other.role}: {other.where}" for other in finding.others if other.where is not None]
-            if finding.hint:
-                lines.append(f"    try: {finding.hint}")
+            if key_of(finding) not in shown:
+                lines += _finding_lines(finding)
+        for finding in launch.findings:
+            shown.setdefault(key_of(finding), launch.number)
     return "\n".join(lines)
+
+
+def _finding_lines(finding: Finding) -> list[str]:
+    lines = [f"  {finding}"]
+    if finding.where is not None and finding.where.text:
+        lines.append(f"    {finding.where.text}")
+    lines += [f"    {other.role}: {other.where}" for other in finding.others if other.where is not None]
+    return [*lines, f"    try: {finding.hint}"] if finding.hint else lines

@@ -100,8 +100,8 @@ class KernelSummary:
         found = [launch for launch in self.launches if launch.get("accepted")]
         if not found:
             return ""
-        which = f"launch {found[0]['number']}{_and_more(len(found))}"
-        return f"{which}: refused, as by a GPU, and reported to the program: {found[0]['error']}"
+        which, why = _launch_words(found[0], len(found)), found[0]["error"]
+        return f"{which}: refused, as by a GPU, and reported to the program: {why}"
 
     @property
     def ok(self) -> bool:
@@ -116,12 +116,12 @@ class KernelSummary:
     @property
     def errors(self) -> list[str]:
         """Why launches did not run to their end, in words."""
-        reasons: dict[str, list[int]] = {}
+        reasons: dict[str, list[Record]] = {}
         for one in self.failed:
             refused = "refused: " if one["treatment"] == REFUSED else ""
-            reasons.setdefault(refused + (one["error"] or one["status"]), []).append(one["number"])
-        failed = [f"launch {numbers[0]}{_and_more(len(numbers))}: {why}" for why, numbers in reasons.items()]
-        return failed + [f"launch {one['number']}: the process ended in it" for one in self.unfinished]
+            reasons.setdefault(refused + (one["error"] or one["status"]), []).append(one)
+        failed = [f"{_launch_words(launches[0], len(launches))}: {why}" for why, launches in reasons.items()]
+        return failed + [f"{_launch_words(one, 1)}: the process ended in it" for one in self.unfinished]
 
     @property
     def predicted_ps(self) -> int | None:
@@ -375,8 +375,12 @@ def _launches(count: int) -> str:
     return f"{count} launch{'es' * (count > 1)}"
 
 
-def _and_more(count: int) -> str:
-    return f" and {count - 1} more" if count > 1 else ""
+def _launch_words(launch: Record, count: int) -> str:
+    """The first of `count` launches in words, with its line and its test."""
+    site = launch_site_of(launch)
+    about = [f"at {site}"] * (site is not None) + [f"in {launch.get('test')}"] * bool(launch.get("test"))
+    where = f" ({', '.join(about)})" if about else ""
+    return f"launch {launch['number']}{where}" + (f" and {count - 1} more" if count > 1 else "")
 
 
 def _some(words: Iterable[str]) -> str:

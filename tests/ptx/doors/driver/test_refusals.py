@@ -23,7 +23,9 @@ def refuse(service, error, why, thread=7, name=b"_Z3addPf", by_driver=0):
     return service.answer(Request.REFUSED, (error, thread, by_driver, *GRID, *BLOCK), name + b"\0" + why)
 
 
-def test_a_refused_launch_has_the_kernels_name_and_the_reason(service, tmp_path):
+def test_a_refused_launch_has_the_kernels_name_and_the_reason(service, tmp_path, monkeypatch):
+    # as in a program that runs no tests
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
     refuse(service, Result.NO_BINARY_FOR_GPU, b"no PTX: compile with -gencode ...")
     refuse(service, Result.NO_BINARY_FOR_GPU, b"no PTX: compile with -gencode ...")
     (launch, _) = service.session.launches
@@ -41,8 +43,9 @@ def test_a_kernel_that_no_ptx_has_is_explained(service):
     assert "compile with -gencode arch=compute_90a,code=compute_90a" in service.session.launches[0].error
 
 
-def test_of_a_launch_that_no_gpu_runs_a_program_may_ask_the_error(service, tmp_path):
+def test_of_a_launch_that_no_gpu_runs_a_program_may_ask_the_error(service, tmp_path, monkeypatch):
     """Whether a kernel fits is tried by launching it; what only the emulator refuses is no such question."""
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
     refuse(service, 9, b"its grid has 70000 in y: 1 to 65535 are allowed")
     refuse(service, Result.NO_BINARY_FOR_GPU, b"no PTX", name=b"other")
     refuse(service, 9, b"too many threads", thread=8, name=b"third")

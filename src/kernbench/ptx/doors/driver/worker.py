@@ -19,7 +19,7 @@ from kernbench.ptx.doors.driver.wire import ConnectionEndedError, greet, receive
 from kernbench.ptx.doors.memory import share_process_memory
 from kernbench.ptx.doors.options import read_options
 from kernbench.ptx.doors.session import Session
-from kernbench.ptx.doors.terms.sites import TEST
+from kernbench.ptx.doors.terms.running import TEST
 
 _HANGUP = getattr(select, "POLLRDHUP", 0x2000) | select.POLLHUP | select.POLLERR
 

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kernbench.ptx.doors.opening.installing import Doors
-from kernbench.ptx.doors.terms.sites import TEST
+from kernbench.ptx.doors.terms.running import TEST
 
 if TYPE_CHECKING:
     from kernbench.ptx.doors.options import Options

@@ -1,9 +1,5 @@
-"""The line of a program that launches: the innermost frame that belongs neither to kernbench nor to a library.
+"""The line of a program that launches: the innermost frame that belongs neither to kernbench nor to a library."""
 
-And the test that runs there.
-"""
-
-import os
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -13,8 +9,6 @@ from types import FrameType
 from kernbench.result.finding import SourceLocation
 
 _OURS = str(Path(__file__).parents[3])
-# the environment variable in which pytest names the running test
-TEST = "PYTEST_CURRENT_TEST"
 _LIBRARIES = ("triton", "torch", "cutlass", "numba", "numba_cuda", "cupy", "cuda")
 
 
@@ -45,18 +39,3 @@ def launch_site() -> SourceLocation | None:
 def own_files() -> list[str]:
     """The program's own files on the call stack, innermost first."""
     return list(dict.fromkeys(frame.f_code.co_filename for frame in _own_frames(sys._getframe(1))))
-
-
-def running_test() -> str:
-    """The test of pytest or unittest that is running; empty if there is none."""
-    if named := os.environ.get(TEST, ""):
-        # with its phase in brackets
-        return named.rpartition(" (")[0] or named
-    unittest = sys.modules.get("unittest.case")
-    frame: FrameType | None = sys._getframe(1)
-    while unittest is not None and frame is not None:
-        held = frame.f_locals.get("self") if frame.f_code.co_argcount else None
-        if isinstance(held, unittest.TestCase):
-            return str(held.id())
-        frame = frame.f_back
-    return ""

@@ -11,7 +11,8 @@ from kernbench.ptx.doors.driver.local import torch_in_use
 from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.patching import Patches
 from kernbench.ptx.doors.session import Session
-from kernbench.ptx.doors.terms.sites import launch_site, running_test
+from kernbench.ptx.doors.terms.running import running_test
+from kernbench.ptx.doors.terms.sites import launch_site
 from kernbench.ptx.doors.torch_door import dlpack, fakes, gradients, saving
 from kernbench.ptx.doors.torch_door.cuda_names import (
     accelerator_names,
