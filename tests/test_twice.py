@@ -141,3 +141,12 @@ def test_a_program_runs_as_on_the_command_line(tmp_path, capsys):
     )
     assert twice.main(["--first", "all", "--second", "all,-word_loads", "--", str(program), "3"]) == 0
     assert "3 launches under 'all' and 'all,-word_loads': no difference" in capsys.readouterr().out
+
+
+def test_a_program_without_launches_and_one_that_fails_are_told_apart_from_one_that_is_the_same(tmp_path, capsys):
+    program = tmp_path / "program.py"
+    program.write_text("print('nothing')\n")
+    assert twice.main(["--", str(program)]) == 2
+    program.write_text("import sys\nsys.exit(4)\n")
+    assert twice.main(["--", str(program)]) == 4
+    assert "0 launches under 'all' and 'none': no difference\nthe program ended with 4\n" in capsys.readouterr().out

@@ -10,8 +10,8 @@ A setting is a value of KERNBENCH_FAST_PATHS (`kernbench.ptx.emulator.fast_paths
 `--first` and `--second` say otherwise. The second run is made in a fork of the process, so neither sees the other, and
 the program goes on with the first. Compared are memory byte by byte, findings word for word, counts, the status, what
 was printed, errors, and records for time or order where the launch keeps them (`--record`: every launch of a device
-keeps one for time). The first difference is said; the exit code is 1 if there is one. With `--which` it is looked for
-the fast paths that each make the difference alone.
+keeps one for time). The first difference is said; the exit code is 1 if there is one, else that of the program, and 2
+if no launch was compared. With `--which` it is looked for the fast paths that each make the difference alone.
 """
 
 import argparse
@@ -99,7 +99,8 @@ class Twice:
         count = len(self.differences)
         differ = f"{count} of them {'differs' if count == 1 else 'differ'}" if count else "no difference"
         left = f"; {self.skipped} ran once" if self.skipped else ""
-        return f"{self.compared} launches under '{self.first}' and '{self.second}': {differ}{left}"
+        many = f"{self.compared} {'launch' if self.compared == 1 else 'launches'}"
+        return f"{many} under '{self.first}' and '{self.second}': {differ}{left}"
 
 
 def _can_fork(device: EmulatedDevice, given: tuple[object, ...], more: dict[str, object]) -> bool:
@@ -350,7 +351,9 @@ def main(words: list[str]) -> int:
     print(found)
     if code:
         print(f"the program ended with {code}")
-    return int(bool(found.differences))
+    if found.differences or code:
+        return 1 if found.differences else code
+    return 0 if found.compared else 2
 
 
 if __name__ == "__main__":
