@@ -58,8 +58,11 @@ def launch(body, ctas=4, cluster=2, device=None, arch="sm_90a", sign="", **optio
     return run
 
 
+# all blocks have started
+START = "  barrier.cluster.arrive.relaxed.aligned;\n  barrier.cluster.wait.aligned;\n"
 EXCHANGE = (
-    """  add.u32 %r9, %r4, %r8;
+    START
+    + """  add.u32 %r9, %r4, %r8;
   mapa.shared::cluster.u32 %r10, %r9, %r7;
   shl.b32 %r11, %r5, 8;
   add.u32 %r11, %r11, %r0;

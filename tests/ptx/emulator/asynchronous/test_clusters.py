@@ -11,6 +11,7 @@ from tests.ptx.emulator.asynchronous.cluster_kernels import (
     INIT,
     MULTICAST,
     REMOTE,
+    START,
     WAIT,
     launch,
 )
@@ -18,6 +19,7 @@ from tests.ptx.emulator.asynchronous.conftest import kinds
 
 from kernbench import ptx
 from kernbench.common.errors import MisuseError
+from kernbench.safety.budget import Budget
 
 
 @pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed"])
@@ -45,6 +47,50 @@ def test_ranks_of_a_cluster_in_two_dimensions():
 
 def test_a_missing_cluster_barrier():
     assert "race" in kinds(launch(EXCHANGE.replace(ARRIVE_AND_WAIT, "")))
+
+
+STARTS = ["canonical", "eager", "reversed", 1, 2]
+
+
+@pytest.mark.parametrize("schedule", STARTS)
+def test_a_peer_that_may_not_have_started(schedule):
+    """CUDA's guide asks that all blocks have started before one accesses the shared memory of another."""
+    body = EXCHANGE.replace(START, "")
+    (finding,) = launch(body, schedule=schedule).findings
+    assert "nothing says that this block has started" in finding.message
+    assert "st.shared::cluster.b32" in finding.where.text
+    assert "cluster.sync()" in finding.hint
+    # an arrival is no wait
+    early = body.replace("  st.shared", "  barrier.cluster.arrive.release.aligned;\n  st.shared", 1)
+    early = early.replace(ARRIVE_AND_WAIT, "  barrier.cluster.wait.acquire.aligned;\n" + ARRIVE_AND_WAIT)
+    assert any("has started" in one.message for one in launch(early, schedule=schedule).findings)
+
+
+@pytest.mark.parametrize("schedule", STARTS)
+def test_a_copy_to_a_peer_that_may_not_have_started(schedule):
+    """Its mbarrier there is not known to be initialised, nor is a remote arrival's, and those of a multicast."""
+    for body in (COPIES, REMOTE, MULTICAST):
+        first, _, rest = body.partition(ARRIVE_AND_WAIT)
+        found = launch(first + "  bar.sync 0;\n" + rest, schedule=schedule, budget=Budget(steps=20000)).findings
+        assert {one.kind for one in found} & {"race", "mbarrier-misuse", "missing-fence"}, (body, found)
+
+
+@pytest.mark.parametrize("schedule", STARTS)
+def test_one_warp_waits_for_the_cluster_for_its_block(schedule):
+    """Every warp arrives; the one that waits passes it on by the barrier of its block."""
+    meet = "  barrier.cluster.arrive.relaxed;\n  setp.ge.u32 %p4, %r0, 32;\n  @%p4 bra MET;\n"
+    meet += "  barrier.cluster.wait;\nMET:\n{behind}"
+    later = "  setp.lt.u32 %p5, %r0, 32;\n  @%p5 bra LATER;\n  barrier.cluster.wait;\nLATER:\n  bar.sync 0;\n"
+    later += ARRIVE_AND_WAIT.replace(".aligned", "")
+    for behind, kinds_found in (("  bar.sync 0;\n", []), ("", ["race"])):
+        body = meet.format(behind=behind) + EXCHANGE.replace(START, "").replace(ARRIVE_AND_WAIT, later)
+        text = FRAME.replace("BODY\n", body)
+        device = ptx.EmulatedDevice("sm_90a")
+        out = device.empty((2, 64), np.uint32, "out")
+        tensor_map = device.tensor_map(device.array(np.zeros((16, 32), np.uint32)), (32, 16), (128,), (32, 4))
+        kernel = ptx.parse(text.replace("shl.b32 %r6, %r5, 5;", "shl.b32 %r6, %r5, 6;")).kernels["kernel"]
+        run = device.launch(kernel, 2, 64, [tensor_map, out], cluster=2, schedule=schedule)
+        assert kinds(run) == kinds_found
 
 
 def test_a_relaxed_arrival_orders_nothing():
@@ -94,7 +140,7 @@ def test_memory_of_a_block_that_has_ended():
   add.u32 %r10, %r10, %r8;
   st.shared::cluster.b32 [%r10], %r0;
 """
-    run = launch(body)
+    run = launch(START + body)
     assert kinds(run) == ["use-after-free"]
     assert "accesses the shared memory of block (0, 0, 0), which has ended" in run.findings[0].message
 

@@ -104,6 +104,7 @@ class ClusterBarrier:
         self._unwaited[lanes] = False
         if len(never):
             checks.asynchronous.never_arrived(never, waiter.site)
+        checks.cluster_waited(lanes)
         if waiter.acquires:
             for warp, cluster, mask in group(lanes, self._cluster(lanes)):
                 checks.cluster_passes(warp, mask, self._key(warp, int(self.phase[cluster]) - 1))

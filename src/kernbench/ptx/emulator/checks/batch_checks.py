@@ -121,6 +121,10 @@ class BatchChecks(BatchObserver):
             self.along.arrives_relaxed(warp, mask, key)
             self.asynchronous.relaxed.publish(warp, key)
 
+    def cluster_waited(self, lanes: Array) -> None:
+        """Lanes have waited for a phase of a cluster's barrier, with or without an acquire."""
+        self.asynchronous.starts.waited(lanes)
+
     def cluster_passes(self, warp: int, mask: int, key: tuple[str, int, int]) -> None:
         """Lanes of a warp have waited for a phase of a cluster's barrier, and acquire."""
         self.patterns.take(warp, mask, key)
@@ -251,7 +255,7 @@ class BatchChecks(BatchObserver):
     def reached(self, ctas: Array, lanes: Array, active: Mask | None, site: Site) -> None:
         """Lanes are about to access shared memory of CTAs of their cluster."""
         which = slice(None) if active is None else active
-        self.asynchronous.ends.accessed(ctas[which], lanes[which], site)
+        self.asynchronous.reaches(ctas[which], lanes[which], site)
 
     def outside_parameter(self, site: Site, problem: str) -> None:
         """A load at a fixed offset reaches beyond its kernel parameter."""

@@ -78,6 +78,9 @@ class Observer:
     def cluster_arrives(self, warp: int, mask: int, key: tuple[str, int, int], releases: bool) -> None:
         """Lanes of a warp arrive at a phase of a cluster's barrier."""
 
+    def cluster_waited(self, lanes: Array) -> None:
+        """Lanes have waited for a phase of a cluster's barrier, with or without an acquire."""
+
     def cluster_passes(self, warp: int, mask: int, key: tuple[str, int, int]) -> None:
         """Lanes of a warp have waited for a phase of a cluster's barrier, and acquire."""
 

@@ -16,6 +16,7 @@ from kernbench.ptx.emulator.barriers.mbarrier_kernels import (
     unordered,
 )
 from kernbench.ptx.emulator.checks.asynchronous.block_ends import BlockEnds
+from kernbench.ptx.emulator.checks.asynchronous.block_starts import BlockStarts
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import Swizzles
 from kernbench.ptx.emulator.checks.asynchronous.handover import Handover
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
@@ -63,7 +64,7 @@ class AsynchronousChecks(AsynchronousObserver):
         self._clocks = checks.clocks
         self._actors = batch.launch.actors
         self.shadow = Shadow(batch, checks)
-        self.ends = BlockEnds(batch, checks, reporter)
+        self.ends, self.starts = BlockEnds(batch, checks, reporter), BlockStarts(batch, checks, reporter)
         self.swizzles = Swizzles(batch, checks)
         self.same = SameCopies(batch, checks.clocks.first_numbers)
         self.handover = Handover(batch, checks)
@@ -108,6 +109,7 @@ class AsynchronousChecks(AsynchronousObserver):
     def reaches(self, ctas: Array, lanes: Array, site: Site) -> None:
         """Lanes access shared memory of CTAs of their cluster."""
         self.ends.accessed(ctas, lanes, site)
+        self.starts.accessed(ctas, lanes, site)
 
     def signals(self, slots: Array, lanes: Array, site: Site) -> None:
         """Lanes signal mbarriers, now or by operations that they begin; some may be in other CTAs."""
