@@ -127,3 +127,14 @@ def test_mistakes_are_found(mistake, one_head):
     (mutant,) = (m for m in mutants if m.line == lines[number] and m.change == change)
     run, _ = problem.launch(way, kernel=mutant.mutant)
     assert {finding.kind for finding in run.findings} & kinds, run.findings
+
+
+def test_a_commit_that_nobody_waits_for_is_one_read_of_unwritten_memory(one_head):
+    """The masks load scores that are not there yet: one finding, not one for each register of the load."""
+    problem, way, mutants = one_head
+    line = min(mutant.line for mutant in mutants if "mbarrier.try_wait" in mutant.text)
+    (mutant,) = (m for m in mutants if m.line == line and m.change == "not waited for")
+    run, _ = problem.launch(way, kernel=mutant.mutant)
+    (found,) = (finding for finding in run.findings if "from tensor memory" in finding.message)
+    assert "tcgen05.ld" in found.message
+    assert found.count > 1000

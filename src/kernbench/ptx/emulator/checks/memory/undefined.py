@@ -148,8 +148,10 @@ class UndefinedValues(UndefinedObserver):
         if origin is not None and origin.kind in _BY_ORIGIN:
             self._by_origin(origin, site, _USES[role].replace("this", "something"), lanes)
             return
-        why, hint = "was never set in", "set the register on every path that leads here"
+        why, hint, cause = "was never set in", "set the register on every path that leads here", None
         if origin is not None and origin.kind == "tensor":
+            # all registers and uses of one load are one finding
+            cause = origin.site
             name = origin.site.text.partition(" {")[0]
             why = f"comes from tensor memory (line {origin.site.line}, `{name}`) that nobody wrote, in"
             hint = _TENSOR_HINT
@@ -157,7 +159,8 @@ class UndefinedValues(UndefinedObserver):
             why = f"comes from local memory (line {origin.site.line}, `{origin.site.text}`) never written by"
             hint = "set the variable on every path that leads here"
         message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
-        self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=register)
+        own = register if cause is None else ""
+        self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=own, cause=cause)
 
     def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
         """An undefined value goes to other lanes, or into a product; what compilers leave unset may."""
