@@ -58,6 +58,10 @@ what the chip may do without.
   `deadlock`: true by the rule of the runtime, the eight blocks wait for each other and are not submitted to start
   together; with 24 clusters free they do. `output-unwritten`: true and harmless, of each block's 32 numbers six
   are written.
+- **`simt_basic`** on a5, `undrained-store`: true by the rule of pipes. `MSCATTER` runs on V there, and the kernel ends
+  with `pipe_sync()`, which waits for MTE3. A comment in the kernel says that the library's own test of the operation
+  has a barrier over all pipes there, and that this one was chosen instead. What the unit that scatters does beyond its
+  pipe is not published; the test has one task, whose result the host reads much later.
 
 What does not run:
 
