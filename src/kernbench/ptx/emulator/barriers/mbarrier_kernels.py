@@ -33,7 +33,8 @@ from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
     LAST_SITE,
     START,
     BYTES_BEFORE,
-    # for the last even and odd phase: if a single arrival completed it, the lane plus one, and its clock
+    # for the last even and odd phase: if a single arrival completed it, the lane plus one, and its clock; if it was the
+    # tensor core's, which comes after the lane has gone on, the number of operations of the lane's warp, negative
     ALONE,
     ALONE_CLOCK,
     # a phase with an arrival before anybody waited for the previous one: its number, the lane, and the site
@@ -345,6 +346,17 @@ def arrive(
             _count(report, COMPLETES, i, slot)
         completed += _completed(slot, lane, alone, barriers, who)
     return completed, _troubles(report)
+
+
+@kernel
+def note_signals(slots: Int64s, lanes: Int64s, numbers: Int64s, state: Int64s) -> None:
+    """The tensor core has arrived on barriers for lanes: where that completed a phase, how that may be known."""
+    for i in range(slots.size):
+        if slots[i] >= 0:
+            row = state[slots[i]]
+            before = (row[PHASE] - 1) & 1
+            if row[ALONE + before] == lanes[i] + 1:
+                row[ALONE_CLOCK + before] = -numbers[i]
 
 
 @kernel

@@ -272,11 +272,16 @@ class Mbarriers:
         if troubles:
             self._report_trouble(lanes, site)
 
-    def signal(self, slots: Array, lanes: Array, site: Site) -> None:
-        """Asynchronous work of `lanes` arrives once on each barrier, releasing what is in `held`."""
+    def signal(self, slots: Array, lanes: Array, site: Site, numbers: Array | None = None) -> None:
+        """Asynchronous work of `lanes` arrives once on each barrier, releasing what is in `held`.
+
+        Of the tensor core's it is known to whoever knows of `numbers` operations of the lanes' warps.
+        """
         zeros, ones = np.zeros(len(slots), np.int64), np.ones(len(slots), np.int64)
         self._note("commit", slots, lanes, ones, site)
         self._arrive(slots, lanes, ones, zeros, Arrival(release=False), site, zeros.copy())
+        if numbers is not None:
+            kernels.note_signals(slots, lanes, numbers, self.state)
 
     def publish(self, slots: Array, lanes: Array) -> None:
         """Release what the warps of `lanes` know now to these barriers' current phases."""

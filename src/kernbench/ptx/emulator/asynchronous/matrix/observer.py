@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Issued
 
 # called when a commit arrives on mbarriers: their slots, and positions in the committing lanes
-Committed = Callable[[Array, Array], None]
+Committed = Callable[[Array, Array], Array | None]
 
 
 def _ignore(slots: Array, owners: Array) -> None:
-    """Do nothing."""
+    """Do nothing: nobody asks what is known."""
 
 
 class WarpgroupObserver:
@@ -64,7 +64,7 @@ class TensorObserver:
         """Warps begin to store registers."""
 
     def commits(self, lanes: Array) -> Committed:
-        """Lanes commit; returns a function to call when the commit arrives on mbarriers."""
+        """Lanes commit; returns a function to call when that arrives on mbarriers, which says how it is known."""
         return _ignore
 
     def waited(self, warps: Array, loads: bool) -> None:

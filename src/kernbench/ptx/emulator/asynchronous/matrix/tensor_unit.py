@@ -154,14 +154,13 @@ class TensorUnit:
 
         def signal(chosen: Array) -> None:
             if legal and len(chosen) == len(lanes):
-                committed(slots, owners)
-                mbarriers.signal(slots, named, site)
+                mbarriers.signal(slots, named, site, committed(slots, owners))
                 return
             arriving = slots >= 0
             if len(chosen) < len(lanes):
                 arriving &= np.isin(owners, chosen)
-            committed(slots[arriving], owners[arriving])
-            mbarriers.signal(slots[arriving], named[arriving], site)
+            slots_now, owners_now = slots[arriving], owners[arriving]
+            mbarriers.signal(slots_now, named[arriving], site, committed(slots_now, owners_now))
 
         self._batch.agents.begin(Agent("tensor", site, lanes, lambda chosen: self._core.flush(), signal))
 

@@ -116,9 +116,20 @@ class Phases:
             if other < 0:
                 continue
             warp, by = lane // WARP, other // WARP
+            if clock < 0:
+                known[i] = self._know_the_signal(lane, by, -clock)
+                continue
             if by == warp:
                 met = clocks.met[warp] >= clock
             else:
                 met = by % ctas == warp % ctas and clocks.clocks[warp % ctas, warp // ctas, by // ctas] >= clock
             known[i] = met or not clocks.unknown(lane, int(clocks.numbers[by]), clock, 1 << other % WARP)
         return known
+
+    def _know_the_signal(self, lane: int, by: int, number: int) -> bool:
+        """Whether a lane knows that so many operations of the tensor core, begun by a warp, are complete."""
+        clocks, ctas = self._clocks, self._batch.ctas
+        warp, column = lane // WARP, self._batch.launch.actors.tensor(0) + by // ctas
+        if by % ctas == warp % ctas and clocks.clocks[warp % ctas, warp // ctas, column] >= number:
+            return True
+        return not clocks.unknown(lane, int(clocks.first_numbers[by % ctas]) + column, number, 1)

@@ -58,6 +58,8 @@ class Commit:
 
     lanes: Array
     rows: Array
+    # who knows of so many operations of the lane's warp knows that this commit has arrived
+    numbers: Array
     near: tuple[Array, Array] | None
     far: list[Knowledge]
 
@@ -118,6 +120,9 @@ class TensorOrder:
         They begin a new epoch, which this commit does not release.
         """
         warps = lanes // WARP
+        # tcgen05.commit is one of the synchronous instructions, which keep their order (PTX ISA, 9.7.16.6.1): who sees
+        # a later one, which is known by the operations that it covers in addition, may rely on this one's arrival
+        numbers = self.begun[TENSOR, warps] + (self.begun[TENSOR, warps] == self._committed[warps])
         self._committed[warps] = self.begun[TENSOR, warps]
         if self._fences:
             self._publish(warps)
@@ -131,7 +136,7 @@ class TensorOrder:
         elif more:
             far = [self._far(int(lane), row) for lane, row in zip(lanes, rows, strict=True)]
         self._clocks.advance_of(lanes)
-        return Commit(lanes, rows, near, far)
+        return Commit(lanes, rows, numbers, near, far)
 
     def _far(self, lane: int, row: Array) -> Knowledge:
         """All that a committing lane knows, of any CTA, with the operations its warp has begun.
@@ -148,8 +153,8 @@ class TensorOrder:
         known: Knowledge = self._clocks.snapshot(warp).released_by(1 << lane % WARP)
         return known.join(Knowledge(begun), actors)
 
-    def committed(self, slots: Array, owners: Array, commit: "Commit") -> None:
-        """What was begun before a commit is complete, and known to all that wait for the barriers.
+    def committed(self, slots: Array, owners: Array, commit: "Commit") -> Array:
+        """What was begun before a commit is complete, and known to all that wait for the barriers; its `numbers`.
 
         `owners` are positions among the committing lanes. An operation happens after everything its thread knew when it
         began it, so that is released as well.
@@ -163,6 +168,8 @@ class TensorOrder:
             local = barriers.homes[slots] == commit.lanes[owners] // WARP % ctas
             for slot, owner, near in zip(slots.tolist(), owners.tolist(), local.tolist(), strict=True):
                 handover.inform(slot, commit.far[owner], remote=not near)
+        numbers: Array = commit.numbers[owners]
+        return numbers
 
     def waited(self, warps: Array, loads: bool) -> None:
         """wait::ld or wait::st."""
