@@ -24,7 +24,7 @@ def test_the_chunk_output_kernel_for_sm_100a_is_recorded_and_timed(timed):
     assert {Kind.TENSOR_MMA, Kind.TENSOR_COMMIT, Kind.TENSOR_LOAD, Kind.BULK_LOAD} <= kinds
     metrics = timed.metrics
     assert metrics["time_ps"] >= max(metrics["floors_ps"].values())
-    assert metrics["time_note"].endswith("not validated")
+    assert "; not validated" in metrics["time_note"]
     assert metrics["predictions"] == "not validated"
 
 

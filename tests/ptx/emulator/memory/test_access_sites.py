@@ -43,5 +43,5 @@ def test_instructions_beyond_the_limit_are_said_to_be_unknown_not_called_another
     sites = AccessSites(limit=2)
     first, second, third = (Site(number, "k", "st", number + 10, f"st {number}") for number in (7, 9000, 3))
     assert [sites.number(one) for one in (first, second, third, first, third)] == [1, 2, 0, 1, 0]
-    assert sites.site(2) is second
-    assert "not kept" in sites.site(0).text
+    assert sites.numbered[2] is second
+    assert "not kept" in sites.numbered[0].text

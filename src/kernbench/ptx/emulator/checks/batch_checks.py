@@ -396,7 +396,7 @@ class BatchChecks(BatchObserver):
     def alike(self, lanes: Array, found: Array, site: Site) -> Array:
         """For each race of operations in global memory, why it is formal, as in `released_along`."""
         cells = found[:, 2]
-        sites = np.array([self.sites.site(decode(cell & (1 << 64) - 1)[0]).number for cell in cells.tolist()])
+        sites = np.array([self.sites.numbered[decode(cell & (1 << 64) - 1)[0]].number for cell in cells.tolist()])
         return ALIKE * self.asynchronous.same.alike(lanes, found[:, 0], cells, sites, site)
 
     def released_along(self, lanes: Array, cells: Array) -> Array:

@@ -14,23 +14,19 @@ _UNKNOWN = Site(
 
 
 class AccessSites:
-    """The numbers of one launch's instructions; 0 is for those beyond `limit`."""
+    """The numbers of one launch's instructions; 0 is for those beyond `limit`. `numbered` has the instructions."""
 
     def __init__(self, limit: int = SITE_LIMIT):
         self._limit = limit
-        self._sites = [_UNKNOWN]
+        self.numbered = [_UNKNOWN]
         self._numbers: dict[int, int] = {}
 
     def number(self, site: Site) -> int:
         """The number of an instruction that accesses memory."""
         found = self._numbers.get(site.number)
         if found is None:
-            found = len(self._sites) if len(self._sites) <= self._limit else 0
+            found = len(self.numbered) if len(self.numbered) <= self._limit else 0
             self._numbers[site.number] = found
             if found:
-                self._sites.append(site)
+                self.numbered.append(site)
         return found
-
-    def site(self, number: int) -> Site:
-        """The instruction of a number."""
-        return self._sites[number]

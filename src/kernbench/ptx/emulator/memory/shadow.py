@@ -259,7 +259,7 @@ class Shadow:
         for i in np.flatnonzero(reasons).tolist():
             number, actor, clock = decode(int(found[i, 2]) & ((1 << 64) - 1))
             column, warp = actor % actors.count, int(lanes[found[i, 0]]) // WARP
-            thread = column < self._batch.warps_per_cta and self._checks.sites.site(number).effects.writes
+            thread = column < self._batch.warps_per_cta and self._checks.sites.numbered[number].effects.writes
             if thread and actor - column == self._clocks.first_numbers[warp % self._batch.ctas]:
                 row = self._clocks.own_rows(lanes[found[i, :1]])[0]
                 reasons[i] *= clock <= row[actors.proxied(column)]
@@ -272,7 +272,7 @@ class Shadow:
         """
         sites = self._checks.sites
         numbers = [decode(int(cell) & ((1 << 64) - 1))[0] for cell in found[:, 2]] if writes else []
-        known = [sites.site(number).effects.allocates for number in numbers]
+        known = [sites.numbered[number].effects.allocates for number in numbers]
         return np.array(known, bool) if writes else np.zeros(len(found), bool)
 
     def _known(self, lanes: Array, found: Array) -> Array:

@@ -4,11 +4,13 @@ Whatever the index holds, such a load reads a variable of the module that the ke
 it. So an undefined index has no other effect than that what is loaded is undefined.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
+from kernbench.ptx.isa.forms.effects import Law
 from kernbench.ptx.text.module import Integer, Name, Operand, Variable
 from kernbench.ptx.text.types import TYPES
 
@@ -69,7 +71,7 @@ def _definitions(body: Body) -> dict[int, Decoding | None]:
 
 def _bounds(register: Register, definitions: dict[int, Decoding | None], depth: int) -> _Bounded | None:
     decoding = definitions.get(register.number)
-    combine = None if decoding is None or not depth else _COMBINED.get(decoding.instruction.opcode)
+    combine = None if decoding is None or not depth else _COMBINED.get(decoding.effects.law)
     if decoding is None or combine is None or not _is_of_integers(decoding):
         return None
     parts = [_operand(decoding, operand, definitions, depth - 1) for operand in decoding.operands[1:3]]
@@ -121,12 +123,12 @@ def _added(decoding: Decoding, one: _Bounded | None, other: _Bounded | None) -> 
     return _Bounded(one.variable or other.variable, one.low + other.low, one.high + other.high)
 
 
-_COMBINED = {
-    "mov": _same,
-    "cvt": _same,
-    "cvta": _same,
+_COMBINED: dict[Law, Callable[[Decoding, _Bounded | None, _Bounded | None], _Bounded | None]] = {
+    "copy": _same,
+    "convert": _same,
+    "address": _same,
     "and": _masked,
-    "mul": _scaled,
-    "shl": _shifted,
-    "add": _added,
+    "product": _scaled,
+    "shift left": _shifted,
+    "sum": _added,
 }

@@ -372,7 +372,7 @@ class AsynchronousChecks(AsynchronousObserver):
                     number, other, _ = decode(cell & ((1 << 64) - 1))
                     mask = int(lanes[line, LANES + column]) or 1
                     by = actor_name(self._batch.launch, other, (mask & -mask).bit_length() - 1)
-                    site = self._checks.sites.site(number)
+                    site = self._checks.sites.numbered[number]
                     return f", by {by} in PTX line {site.line} (`{site.text}`)"
         return ""
 
@@ -506,7 +506,7 @@ class AsynchronousChecks(AsynchronousObserver):
         """An asynchronous access is not ordered after another one, or a proxy fence between them is missing."""
         other_site, number, _ = decode(trouble.cell & ((1 << 64) - 1))
         other_lane = (trouble.mask & -trouble.mask).bit_length() - 1
-        other = self._checks.sites.site(other_site)
+        other = self._checks.sites.numbered[other_site]
         them = actor_name(self._batch.launch, number, other_lane)
         where = self._where(space, trouble.offset)
         verb = "writes" if writes else "reads"

@@ -117,7 +117,7 @@ class BlockEnds:
     def _report(self, cta: int, offset: int, cell: int, mask: int) -> None:
         site_number, number, _ = decode(cell & ((1 << 64) - 1))
         lane = (mask & -mask).bit_length() - 1
-        site = self._checks.sites.site(site_number)
+        site = self._checks.sites.numbered[site_number]
         who = actor_name(self._batch.launch, number, lane)
         block = block_name(self._batch, cta)
         own = number // self._batch.launch.actors.count == int(self._batch.numbers[cta])

@@ -69,7 +69,7 @@ class Swizzles:
             return []
         lines, lanes, _, _ = self._checks.agent_memory("shared")
         copies, instructions = last_writers(self._sites, lines, lanes, start, offsets, self._writers)
-        last = {self._checks.sites.site(one).number for one in self._writers[1, :instructions].tolist()}
+        last = {self._checks.sites.numbered[one].number for one in self._writers[1, :instructions].tolist()}
         return [self._kinds[n - 1] for n in sorted(self._writers[0, :copies].tolist()) if n and n - 1 in last]
 
 

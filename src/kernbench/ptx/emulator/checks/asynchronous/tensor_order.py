@@ -305,7 +305,7 @@ class TensorOrder:
         return int(self._checks.sites.number(site))
 
     def _race(self, found: Found, warps: Array, writes: bool, what: int, site: Site) -> None:
-        other = self._checks.sites.site(found.site)
+        other = self._checks.sites.numbered[found.site]
         warp = int(warps[found.operation])
         verb = "frees" if what == FREE else "writes" if writes else "reads"
         them = f"warp {found.warp} of {block_name(self._batch, warp % self._batch.ctas)}"

@@ -86,5 +86,5 @@ class IdleReads:
         if site.number in loads:
             return site.number, warp
         number, other, _ = decode(int(race[1]) & (1 << 64) - 1)
-        load, beside = self._checks.sites.site(number).number, self._batch.beside(warp, other)
+        load, beside = self._checks.sites.numbered[number].number, self._batch.beside(warp, other)
         return (load, beside) if load in loads and beside is not None else None

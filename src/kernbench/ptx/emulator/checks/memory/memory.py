@@ -376,7 +376,7 @@ class MemoryReporter:
         cell = race[1] & ((1 << 64) - 1)
         other_site, warp, clock = decode(cell)
         lane = (race[2] & -race[2]).bit_length() - 1
-        other = checks.sites.site(other_site)
+        other = checks.sites.numbered[other_site]
         them = actor_name(batch.launch, warp, lane)
         _, verb = _WORDS[what]
         where = self._memory_name(space, address)
@@ -386,7 +386,6 @@ class MemoryReporter:
             f"{who} {verb} {where} at {address:#x}; {them} accesses it in PTX line {other.line} (`{other.text}`), "
             f"{why or 'and '}nothing orders the two"
         )
-        others = self._reporter.other(f"the other access, by {them}", other)
         kind = batch.launch.actors.kind(warp % batch.launch.actors.count)
         if kind in COPIES and what == "load":
             message = (
@@ -411,6 +410,7 @@ class MemoryReporter:
             message += f": {them} has ended since, and a barrier orders only what those threads did that come to it"
         if kind == "warp" and other.effects.access == "store" and (other is site or race[2].bit_count() > 1):
             hint += _ELECT_HINT
+        others = self._reporter.other(f"the other access, by {them}", other)
         location, hint = self._reporter.location(other), _REMEDIES.get(formal, hint)
         self._reporter.add(
             "race", site, message, hint, count, others, about=location, array=where, cause=other, formal=formal,

@@ -134,7 +134,7 @@ class NoncoherentLoads:
             number, warp, _ = decode(int(cell[0]))
             lanes = _lanes_of(met.lanes[first : first + 1].astype(np.int64), cell, _lowest(int(cell[0]) & 15))
             them = actor_name(self._launch, warp, _lowest(int(lanes[0])))
-            other = self._numbers.site(number)
+            other = self._numbers.numbered[number]
             where, address = self._named(int(offsets[first]))
             message = (
                 f"{self._thread(int(threads[first]))} reads {where} at {address:#x} through the non-coherent cache "
@@ -201,7 +201,7 @@ class NoncoherentLoads:
         writes = (found.cells >> np.uint64(SITE_SHIFT)).astype(np.int64)
         for first, count in _by_site(loads << 16 | writes):
             if (int(writes[first]), int(loads[first])) not in self._reported:
-                self._report_write(found, first, count, self._numbers.site(int(loads[first])), unit)
+                self._report_write(found, first, count, self._numbers.numbered[int(loads[first])], unit)
 
     def _report_write(self, found: _Written, first: int, count: int, load: Site, unit: int) -> None:
         number, warp, _ = decode(int(found.cells[first]))
@@ -214,7 +214,7 @@ class NoncoherentLoads:
             f"in PTX line {load.line} (`{load.text}`): no barrier or fence orders the two, and what is read may be "
             "what is written here"
         )
-        self._add(self._numbers.site(number), message, count, where, load, "the load")
+        self._add(self._numbers.numbered[number], message, count, where, load, "the load")
 
     def _add(self, site: Site, message: str, count: int, where: str, other: Site, role: str) -> None:
         location, others = self._reporter.location(other), self._reporter.other(role, other)

@@ -99,7 +99,7 @@ class Replicas:
         """The lanes of a cell's access, if it was by the same instruction and they may hold the same results."""
         number, other, _ = decode(cell & (1 << 64) - 1)
         warp = self._replica(int(spot.lanes[position]) // WARP, other)
-        if warp is None or self._checks.sites.site(number) is not site:
+        if warp is None or self._checks.sites.numbered[number] is not site:
             return []
         return [warp * WARP + one for one in bits(mask)]
 

@@ -13,7 +13,7 @@ the order of volatile accesses, and of accesses around a fence. So a pair of acc
 Other pairs are faults: volatile accesses of diverged lanes, and ordinary accesses, which compilers move and drop.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,8 +87,9 @@ class _Last:
 class SitesOfAccesses(Protocol):
     """Resolves the numbers of instructions in cells."""
 
-    def site(self, number: int) -> Site:
-        """The instruction."""
+    @property
+    def numbered(self) -> Sequence[Site]:
+        """The instructions."""
 
 
 class WarpClocks(Protocol):
@@ -152,7 +153,7 @@ class WarpSynchronous:
         for i, (position, cell, mask, *_) in enumerate(races.tolist() if loads else ()):
             other, number, _ = decode(cell & (1 << 64) - 1)
             same = number == self._clocks.numbers[int(lanes[position]) // WARP]
-            done = loads.get(sites.site(other).number) if same else None
+            done = loads.get(sites.numbered[other].number) if same else None
             found[i] = done is not None and not mask & _LANES & ~int(done[int(lanes[position])])
         return found
 
