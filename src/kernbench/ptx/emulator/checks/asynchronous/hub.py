@@ -9,7 +9,8 @@ from kernbench.ptx.emulator.checks.happens_before.order import BatchLog
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.happens_before.released_along import ReleasedAlong
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
-from kernbench.ptx.emulator.memory.shadow import GivenMemory, Trouble
+from kernbench.ptx.emulator.memory.shadow import Trouble
+from kernbench.ptx.emulator.memory.shadow_kernels import GivenMemory
 from kernbench.ptx.emulator.observer.definedness import Definedness
 from kernbench.ptx.emulator.observer.values import UndefinedObserver
 from kernbench.ptx.emulator.program.program import Site
