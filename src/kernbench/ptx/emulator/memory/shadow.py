@@ -141,6 +141,9 @@ class ShadowChecks(Protocol):
     def agent_memory(self, space: str) -> "GivenMemory":
         """The parts of `Memory`, for a space that agents access."""
 
+    def agent_meets_copies(self, writes: bool, ranges: "Ranges", lanes: Array, site: Site) -> None:
+        """Operations that lanes began access ranges of shared memory, which copies of threads may still fill."""
+
     def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An access of an agent is not ordered."""
 
@@ -152,6 +155,9 @@ class ShadowChecks(Protocol):
 
     def released_along(self, lanes: Array, cells: Array) -> Int64s:
         """For each lane and the cell of an earlier, unordered access: why that access is complete."""
+
+    def shown_along(self, cells: Array, site: Site) -> Int64s:
+        """For the cell of each write without a proxy fence: why that is formal, as in `released_along`."""
 
 
 class Shadow:
@@ -215,6 +221,8 @@ class Shadow:
 
     def access(self, space: str, writes: bool, ranges: Ranges, by: "Begun") -> None:
         """Operations access ranges."""
+        if space == "shared":
+            self._checks.agent_meets_copies(writes, ranges, by.lanes, by.site)
         if self._checks.log is not None:
             who = by.lanes, by.columns, by.clocks, by.homes
             self._checks.log.operations(space, writes, by.site, *who, by.knowledge, ranges)
@@ -243,9 +251,9 @@ class Shadow:
                 self._checks.agent_trouble(space, writes, int(by.lanes[operation]), by.site, trouble)
 
     def _reasons(self, code: int, space: str, by: Begun, found: Array) -> Array:
-        """Why races are formal, as in `released_along`."""
+        """Why races or missing fences are formal, as in `released_along`."""
         if code == FENCE or not len(found):
-            return found[:, 4] * 0
+            return self._checks.shown_along(found[:, 2], by.site)
         return self._along(by, found) if space == "shared" else self._checks.alike(by.lanes, found, by.site)
 
     def _along(self, by: Begun, found: Array) -> Array:
