@@ -8,6 +8,7 @@ from kernbench.ptx.emulator.checks.happens_before.clocks import Clocks
 from kernbench.ptx.emulator.checks.happens_before.order import BatchLog
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.happens_before.released_along import ReleasedAlong
+from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.shadow import Ranges, Trouble
 from kernbench.ptx.emulator.memory.shadow_kernels import GivenMemory
@@ -28,6 +29,7 @@ class BatchFindings(Protocol):
     patterns: MemoryOrder
     along: ReleasedAlong
     log: BatchLog | None
+    copies: PendingCopies
     definedness: Definedness
     undefined: UndefinedObserver
     asynchronous: "AsynchronousChecks"

@@ -130,6 +130,10 @@ class PendingCopies(CopiesObserver):
             who = f"the operation that {thread_name(self._batch, lane)} begins"
             self._report(who, writes, site, offset % self._batch.shared_stride, copy, 1)
 
+    def fills(self, offset: int) -> bool:
+        """Whether a copy may still fill a byte of shared memory, which is why nobody has written it."""
+        return self._count > 0 and self._filled_by[offset // 4] >= 0
+
     def reads_early(self, position: int) -> bool:
         """Whether the last access, at a position, was to memory that a copy still fills."""
         return bool((self._early == position).any())
