@@ -1,8 +1,8 @@
 """Races of asynchronous operations: their byte ranges are entered in the shadow cells, as accesses of actors.
 
-An operation knows what the warp that began it knows. But it sees ordinary writes only after a proxy fence; ordinary
-reads need no fence. Its own accesses happen before everything that acquires its actor's clock: by a wait on the
-mbarrier it completes on, or for the group it belongs to.
+An operation knows what the warp, or the four warps, that began it know. But it sees ordinary writes only after a proxy
+fence; ordinary reads need no fence. Its own accesses happen before everything that acquires its actor's clock: by a
+wait on the mbarrier it completes on, or for the group it belongs to.
 """
 
 from dataclasses import dataclass
