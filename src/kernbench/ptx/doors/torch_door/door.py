@@ -55,6 +55,8 @@ class TorchDoor:
         self._graphs = Graphs(session)
         self._patches = Patches()
         self._modes: list[Any] = []
+        # whether torch moved fresh tensors by an operator before
+        self._lifted = False
 
     def open(self) -> None:
         """Let tensors stand for CUDA tensors."""
@@ -80,6 +82,7 @@ class TorchDoor:
             self._patches.set(torch.version, "cuda", "12.8")
         self._tensors()
         self._others()
+        self._lifted = _lift_on_the_host(True)
         operators = DeviceDispatch(self._storages, self._registrations, self._graphs)
         self._modes = [operators, DeviceFunction(self._storages)]
         for mode in self._modes:
@@ -90,6 +93,7 @@ class TorchDoor:
         """Restore torch; tensors keep their content."""
         while self._modes:
             self._modes.pop().__exit__(None, None, None)
+        _lift_on_the_host(self._lifted)
         self._patches.undo()
 
     def _tensors(self) -> None:
@@ -244,6 +248,19 @@ class TorchDoor:
 
 def _empty_strided(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(size, stride, dtype=dtype, device=_DEVICE)
+
+
+def _lift_on_the_host(lifted: bool) -> bool:
+    """Whether `torch.tensor` and its kin make tensors on the host and move them by an operator; returns what was so.
+
+    Otherwise they move them below all modes. That matters inside functions of torch that are written in Python, for
+    which no function mode is active: their devices are "cuda" there.
+    """
+    if not hasattr(torch._C, "_set_only_lift_cpu_tensors"):
+        return lifted
+    before: bool = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(lifted)
+    return before
 
 
 def _either(original: type, ours: type) -> type:

@@ -419,7 +419,18 @@ def _beside(
     return cast(torch.Tensor, transfer(storages, made.detach(), True)).requires_grad_(wanted)
 
 
+def _where_its_inputs_are(raw: Callable[..., object], storages: Storages, *args: object, **kwargs: object) -> object:
+    """A function that makes its result of a shape and a type: below, nothing says on which device."""
+    given = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor) and is_plain(value))
+    with wished(True if any(storages.holds(value) for value in given) else None):
+        return raw(*args, **kwargs)
+
+
 _MOVES: dict[Any, Any] = {
+    **{
+        function: partial(_where_its_inputs_are, function)
+        for function in (torch.nn.functional.one_hot, torch.linalg.matrix_rank)
+    },
     torch.Tensor.new_tensor: partial(_beside, torch.Tensor.new_tensor),
     torch.Tensor.new: partial(_beside, torch.Tensor.new),
     torch.Tensor.numpy: partial(_for_numpy, torch.Tensor.numpy),
