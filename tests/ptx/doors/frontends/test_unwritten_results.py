@@ -76,6 +76,9 @@ USED = {
     "where": lambda x, y: torch.where(x > 0, y, x).cpu(),
     "product": lambda x, y: (y.view(10, 10) @ x.view(10, 10)).cpu(),
     "nonzero": lambda x, y: (y > 1).nonzero(),
+    "softmax": lambda x, y: y.softmax(0).cpu(),
+    "added by index": lambda x, y: x.index_add_(0, torch.arange(N, device="cuda"), y).cpu(),
+    "scattered and added": lambda x, y: x.scatter_add_(0, torch.arange(N, device="cuda"), y).cpu(),
     "saved": lambda x, y: __import__("copy").deepcopy(y.cpu()),
 }
 
@@ -118,6 +121,11 @@ UNUSED = {
     "masked in place": lambda x, y: y.masked_fill_(torch.arange(N, device="cuda") >= 64, 0.0).cpu(),
     "mask of a comparison": lambda x, y: ((y > 3) & (torch.arange(N, device="cuda") < 64)).any().item(),
     "or": lambda x, y: ((y > 3) | (torch.arange(N, device="cuda") >= 64)).all().item(),
+    "or True": lambda x, y: ((y > 3) | True).all().item(),
+    "and 0": lambda x, y: (y.int() & 0).sum().item(),
+    "softmax of written rows": lambda x, y: y.view(10, 10).softmax(1)[:6].cpu(),
+    "softmax of a mask": lambda x, y: y.masked_fill(torch.arange(N, device="cuda") >= 64, -1e9).softmax(0).cpu(),
+    "added by index in part": lambda x, y: x.index_add_(0, torch.arange(64, device="cuda"), y[:64]).cpu(),
     "triangle": lambda x, y: y.view(10, 10)[:6].tril().cpu(),
     "chosen": lambda x, y: y[torch.arange(N, device="cuda") < 64].cpu(),
     "sums of written rows": lambda x, y: y.view(10, 10).sum(1)[:6].cpu(),

@@ -117,17 +117,37 @@ def _dominated(dominating: bool) -> Callable[[Call, Sequence[torch.Size]], Outco
     """`and` and `or`: an element is defined where one defined operand decides it."""
 
     def rule(call: Call, shapes: Sequence[torch.Size]) -> Outcome:
-        left, right = (cast(torch.Tensor, one) for one in call.args)
         found = _any(call, call.args)
-        for value, other in ((left, right), (right, left)):
-            decides = isinstance(value, torch.Tensor) and call.mask(other) is not None
-            if decides and (not dominating or value.dtype is torch.bool) and found is not None:
-                mask = call.mask(value)
-                decided = value.bool() == dominating
-                found = found & ~(decided if mask is None else decided & ~mask)
+        for value, other in zip(call.args, reversed(call.args), strict=True):
+            if found is not None and call.mask(other) is not None:
+                found = found & ~_deciding(call, value, dominating)
         return [found]
 
     return rule
+
+
+def _deciding(call: Call, value: object, dominating: bool) -> torch.Tensor:
+    """Where one operand is defined and decides `or` (`dominating`) or `and`, whatever the other one is."""
+    mask, operand = call.mask(value), torch.as_tensor(value)
+    # a number that is not 0 decides no `or` of bits
+    if dominating and operand.dtype is not torch.bool:
+        return torch.zeros((), dtype=torch.bool)
+    decided = operand.bool() == dominating
+    return decided if mask is None else decided & ~mask
+
+
+def _added(call: Call, shapes: Sequence[torch.Size]) -> Outcome:
+    """Elements that are added to others by their index."""
+    target, dim, index, source = call.args
+    packet = getattr(torch.ops.aten, call.name)
+    added = packet(_or_none(call, target).int(), dim, index, _or_none(call, source).int())
+    return [cast(torch.Tensor, added) != 0]
+
+
+def _along(call: Call, shapes: Sequence[torch.Size]) -> Outcome:
+    """Each element depends on all of its row."""
+    mask, dim = call.mask(call.args[0]), cast(int, call.args[1])
+    return [None if mask is None else mask.any(dim, keepdim=True).expand(shapes[0])]
 
 
 def _copied(call: Call, shapes: Sequence[torch.Size]) -> Outcome:
@@ -187,4 +207,8 @@ _OWN: dict[str, Callable[[Call, Sequence[torch.Size]], Outcome]] = {
     "__or__": _dominated(True),
     "__ior__": _dominated(True),
     "copy": _copied,
+    "index_add": _added,
+    "scatter_add": _added,
+    "_softmax": _along,
+    "_log_softmax": _along,
 }
