@@ -3,6 +3,7 @@
 import pytest
 
 from kernbench.ptx.doors.causes import describe, summary_of
+from kernbench.ptx.doors.session import UnsafeLaunchError
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-doors installs it")
 triton = pytest.importorskip("triton", reason="Triton is not installed: make test-doors installs it")
@@ -195,6 +196,14 @@ def test_a_kernel_that_does_nothing_and_no_launch_at_all(session):
     assert "wrote nothing of it" in first.hint
     assert [other.role for other in second.others] == ["made"]
     assert "no launch had it as an argument" in second.hint
+
+
+def test_a_program_may_stop_where_it_uses_it(emulated):
+    session = emulated(sms=1, stop_at_finding=True)
+    _, y = part()
+    with pytest.raises(UnsafeLaunchError, match="uninitialised-read"):
+        y.cpu()
+    session.calls.clear()
 
 
 def test_launches_that_were_not_run_may_have_written_everything(emulated):

@@ -148,7 +148,7 @@ class Following:
     def _derive(self, tensor: torch.Tensor, gap: Gap) -> None:
         found = self._masks.allocation(tensor)
         if found is not None and self._masks.made(tensor) is None:
-            self._gaps.setdefault(found, gap if gap.derived else replace(gap, derived=True))
+            self._gaps[found] = gap if gap.derived else replace(gap, derived=True)
 
     def _gap(self, tensor: torch.Tensor, mask: torch.Tensor) -> Gap:
         """What nobody wrote of a tensor, or of what it was computed from."""
