@@ -122,9 +122,9 @@ class PendingCopies(CopiesObserver):
         """Operations that lanes began access ranges of shared memory."""
         if not self._count:
             return
-        found, place = _first_filled(self._filled_by, ranges.starts, ranges.lengths)
+        found, first = _first_filled(self._filled_by, ranges.starts, ranges.lengths)
         if found >= 0:
-            offset = int(place)
+            offset = int(first)
             copy = self._reporter.program.sites[int(self._filled_by[offset // 4])]
             lane = int(lanes[ranges.owners[found]])
             who = f"the operation that {thread_name(self._batch, lane)} begins"
