@@ -73,8 +73,8 @@ def _made(program: Program) -> Rows:
 
 
 def _may_wait(loop: WaitLoop) -> bool:
-    """Whether a loop may wait for another thread, which may not have begun."""
-    return bool(loop.decided_by) or loop.takes or loop.timed
+    """Whether a loop seems to wait for another thread, which may not have begun; others end, or use up the budget."""
+    return loop.waits or loop.takes or loop.timed
 
 
 def is_run(launch: Launch) -> bool:
