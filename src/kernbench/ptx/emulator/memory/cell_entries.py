@@ -31,6 +31,7 @@ from kernbench.ptx.emulator.memory.cells import (
     GROUP,
     INSIDE,
     LANES,
+    MET,
     MIXED,
     NUMBER,
     NUMBER_MASK,
@@ -49,6 +50,7 @@ from kernbench.ptx.emulator.memory.cells import (
     WRITE,
     ShadowArrays,
     by_thread,
+    covered,
     covers_line,
     head_line,
     line_of,
@@ -257,7 +259,10 @@ def note_read(
             or (
                 last & STRONG == scope << SCOPE
                 and not last & 15 & ~touched
-                and settled(last, np.int64(lanes[line, LANES + READ]), number, bit, floor, first, warps, known)
+                and (
+                    settled(last, np.int64(lanes[line, LANES + READ]), number, bit, floor, first, warps, known)
+                    or covered(last, number, table[warp, MET], first, warps, known)
+                )
             )
         )
         turn = strong == 0 and scope == 0 and last & 15 == touched

@@ -371,6 +371,17 @@ def settled(cell: Int, lanes: Int, number: Int, bit: Int, floor: Int, first: Int
     return found
 
 
+@inlined
+def covered(cell: Int, number: Int, met: Int, first: Int, warps: Int, known: Int32s) -> Flag:
+    """Whether the vector clock `known` of a warp covers a thread of its CTA: exact where no single lanes are known.
+
+    It does not depend on FLOOR, so that which of several reads are kept does not, either.
+    """
+    theirs, clock = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1, (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
+    column = theirs - first
+    return 0 <= column < warps and clock <= (met if theirs == number else np.int64(known[column]))
+
+
 @part
 def morally_strong(cell: Int, scope: Int, warp: Int, table: Int64s, clusters: Int64s) -> Flag:
     """Whether a cell's access and one of `scope` by a warp are both strong, each in the scope of the other."""
