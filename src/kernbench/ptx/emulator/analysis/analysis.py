@@ -21,6 +21,7 @@ from kernbench.ptx.emulator.analysis.loops import find_wait_loops
 from kernbench.ptx.emulator.analysis.reduced_stores import reduced_stores
 from kernbench.ptx.emulator.analysis.retries import is_retried
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, find_undefined
+from kernbench.ptx.emulator.analysis.undefined.pure import pure_functions
 from kernbench.ptx.emulator.analysis.volatile_data import has_flags, volatile_data
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.facts import Beside, Facts
@@ -53,6 +54,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         beside=_by_site(one for checks in (*in_flight, *(each.beside for each in unused)) for one in checks),
         undefined=tuple(find_undefined(body) for body in bodies),
         unused=unused,
+        pure=pure_functions(decoded) if decoded.compiler else {},
         caught=frozenset(d.site.number for d in every if following.catches(d)),
         carrying=frozenset(d.site.number for d in every if decoded.compiler and d.effects.carries_undefined),
         integer_stores=frozenset[int]().union(*(integer_stores(decoded, body) for body in bodies)),

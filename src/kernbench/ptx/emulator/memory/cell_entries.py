@@ -31,7 +31,6 @@ from kernbench.ptx.emulator.memory.cells import (
     GROUP,
     INSIDE,
     LANES,
-    MET,
     MIXED,
     NUMBER,
     NUMBER_MASK,
@@ -50,12 +49,12 @@ from kernbench.ptx.emulator.memory.cells import (
     WRITE,
     ShadowArrays,
     by_thread,
-    covered,
     covers_line,
     head_line,
     line_of,
     morally_strong,
     ordered,
+    outlived,
     plainly_unordered,
     settled,
     unfold,
@@ -259,10 +258,7 @@ def note_read(
             or (
                 last & STRONG == scope << SCOPE
                 and not last & 15 & ~touched
-                and (
-                    settled(last, np.int64(lanes[line, LANES + READ]), number, bit, floor, first, warps, known)
-                    or covered(last, number, table[warp, MET], first, warps, known)
-                )
+                and outlived(last, np.int64(lanes[line, LANES + READ]), warp, bit, table, known)
             )
         )
         turn = strong == 0 and scope == 0 and last & 15 == touched

@@ -372,14 +372,19 @@ def settled(cell: Int, lanes: Int, number: Int, bit: Int, floor: Int, first: Int
 
 
 @inlined
-def covered(cell: Int, number: Int, met: Int, first: Int, warps: Int, known: Int32s) -> Flag:
-    """Whether the vector clock `known` of a warp covers a thread of its CTA: exact where no single lanes are known.
+def outlived(cell: Int, lanes: Int, warp: Int, bit: Int, table: Int64s, known: Int32s) -> Flag:
+    """Whether an access happens before a lane's by the vector clock `known` of its warp.
 
-    It does not depend on FLOOR, so that which of several reads are kept does not, either.
+    Other than `settled` it does not depend on FLOOR, so that which of several reads are kept does not, either.
     """
-    theirs, clock = ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1, (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
-    column = theirs - first
-    return 0 <= column < warps and clock <= (met if theirs == number else np.int64(known[column]))
+    number, warps = table[warp, NUMBER], table[table.shape[0] - 1, 0]
+    first, theirs = number - table[warp, INSIDE], ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+    column, clock = theirs - first, (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
+    if 0 <= column < warps and clock <= (table[warp, MET] if theirs == number else np.int64(known[column])):
+        found = True
+    else:
+        found = settled(cell, lanes, number, bit, table[warp, FLOOR], first, warps, known)
+    return found
 
 
 @part

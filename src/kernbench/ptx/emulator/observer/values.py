@@ -44,8 +44,8 @@ class UndefinedObserver:
     ) -> None:
         """A store wrote undefined bytes of a register."""
 
-    def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
-        """An asynchronous copy wrote undefined bytes to shared memory."""
+    def copied(self, offsets: Array, origin: Origin, site: Site, space: str = "shared") -> None:
+        """A copy wrote undefined bytes to shared memory, or a function to its results in local memory."""
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined value has an effect."""

@@ -6,7 +6,7 @@ block's steps with tracking are made when it first runs after that, so most laun
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, undefined_at
 from kernbench.ptx.emulator.analysis.undefined.catching import (
@@ -16,6 +16,7 @@ from kernbench.ptx.emulator.analysis.undefined.catching import (
     may_be_undefined,
 )
 from kernbench.ptx.emulator.analysis.undefined.choices import Choices, choose
+from kernbench.ptx.emulator.analysis.undefined.straying import enter, lose_results, stray
 from kernbench.ptx.emulator.analysis.undefined.watching import (
     hand_on,
     mark,
@@ -27,7 +28,7 @@ from kernbench.ptx.emulator.analysis.undefined.watching import (
     watch_unset,
 )
 from kernbench.ptx.emulator.instructions.decode import Body
-from kernbench.ptx.emulator.program.facts import Undefined
+from kernbench.ptx.emulator.program.facts import Pure, Undefined
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Watched
 from kernbench.ptx.emulator.program.scopes import Register
@@ -53,7 +54,7 @@ class Following:
     compiled: bool
     local: bool
     # functions that only compute their results
-    pure: frozenset[str] = frozenset()
+    pure: Mapping[str, Pure] = field(default_factory=dict)
 
     def catches(self, decoding: Decoding) -> bool:
         """Whether an instruction's result may be undefined."""
@@ -214,7 +215,8 @@ class _Maker:
         choice = self._choices.at(self._position) if self._choices and decoding is self._decodings[-1] else None
         under = self._choices.above(self._position) if self._choices else ()
         freely = under if effects.flow == "branch" else ()
-        inserted = _watches(decoding, begin, [r for r in suspects if not choice], compiled, freely)
+        inserted, left = self._strays(decoding, begin, suspects, bool(choice))
+        inserted += _watches(decoding, begin, [r for r in left if not choice], compiled, freely)
         if table is not None:
             inserted.append((begin, watch_unset(decoding, table)))
         if choice is not None:
@@ -233,6 +235,29 @@ class _Maker:
             passes = bool(decoding.passing() or decoding.factors())
             inserted.append((begin, mark(decoding, passes, targets, True, under)))
         return inserted
+
+    def _strays(
+        self, decoding: Decoding, begin: int, suspects: list[Register], chooses: bool
+    ) -> tuple[Inserted, list[Register]]:
+        """The steps around an instruction of a function that only computes, and the suspects that are left."""
+        own = self._choices.own if self._choices else Pure()
+        if own.strayed is None:
+            return [], suspects
+        inserted: Inserted = []
+        if self._position == 0 and decoding is self._decodings[0]:
+            inserted.append((begin, enter(own.strayed)))
+        left = []
+        for register in suspects:
+            role = decoding.role_of(register)
+            if role == "guard" and not chooses:
+                inserted.append((begin, stray(decoding, register, own.strayed)))
+            elif role == "address" and decoding.site.number in own.own:
+                inserted += _watches(decoding, begin, [register], self._how.compiled, (own.strayed,))
+            else:
+                left.append(register)
+        if decoding.effects.flow == "return":
+            inserted.append((begin, lose_results(decoding, own, own.strayed)))
+        return inserted, left
 
 
 def _merged(

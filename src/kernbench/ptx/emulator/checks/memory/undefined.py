@@ -131,13 +131,13 @@ class UndefinedValues(UndefinedObserver):
         if space.name == "global":
             self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
 
-    def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
-        """A copy wrote undefined bytes to offsets of shared memory."""
-        state = self._batch.port.space("shared").state[1]
+    def copied(self, offsets: Array, origin: Origin, site: Site, space: str = "shared") -> None:
+        """A copy wrote undefined bytes to offsets of shared memory, or a function to its results in local memory."""
+        state = self._batch.port.space(space).state[1]
         state[offsets] &= ~_LOST
         if origin.site is not site and len(origin.way) < _LONGEST_WAY:
             origin = replace(origin, way=(*origin.way, site))
-        self._definedness.stored("shared", offsets, origin)
+        self._definedness.stored(space, offsets, origin)
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined register has an effect."""
