@@ -380,6 +380,7 @@ def outlived(cell: Int, lanes: Int, warp: Int, bit: Int, table: Int64s, known: I
     number, warps = table[warp, NUMBER], table[table.shape[0] - 1, 0]
     first, theirs = number - table[warp, INSIDE], ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
     column, clock = theirs - first, (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
+    found: Flag
     if 0 <= column < warps and clock <= (table[warp, MET] if theirs == number else np.int64(known[column])):
         found = True
     else:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, undefined_at
 from kernbench.ptx.emulator.analysis.undefined.catching import (
+    exchanges_values,
+    first_exchange,
     first_step,
     following_step,
     leaves_at_once,
@@ -131,12 +133,19 @@ def _plain_steps(
         inserted += _watches(decoding, begin, suspects, compiled)
         inserted += _additions(decoding, begin, [r for r in decoding.added() if unset >> r.number & 1])
         inserted += _stores(decoding, end, [r for r in decoding.reads if r.number in followed], compiled)
+        inserted += [(begin, first_exchange(decoding, r)) for r in _given(decoding, compiled) if r.number in followed]
         written = [r for r in decoding.writes if r.number in followed]
         if written:
             passes = any(r.number in followed for r in decoding.passing())
             marks = (begin, mark(decoding, passes, written, False))
             inserted += _scanned(decoding, begin, scans, [marks])
     return inserted
+
+
+def _given(decoding: Decoding, compiled: bool) -> list[Register]:
+    """The register whose value an instruction of compiled code gives to other lanes."""
+    register = decoding.register_at(1) if compiled and exchanges_values(decoding) else None
+    return [] if register is None else [register]
 
 
 def _watches(
@@ -190,6 +199,8 @@ class _Maker:
         scans = self._choices.remainders if self._choices else {}
         for decoding, (begin, end) in zip(self._decodings, self._spans, strict=True):
             steps = _scanned(decoding, begin, scans, self._steps(decoding, begin, end))
+            if steps and exchanges_values(decoding):
+                resumes[decoding.site.number] = len(inserted)
             inserted += [(number, step.general) for number, step in steps]
             if self._how.catches(decoding):
                 if leaves_at_once(decoding):
@@ -230,7 +241,7 @@ class _Maker:
         # what a load gives is marked behind it, and whether a division divides by zero
         if decoding.writes and (not caught or effects.undefined_from == "division"):
             # results of shuffles and reductions are marked when the lanes exchange values
-            got = decoding.first_result() if effects.law in ("shuffle", "reduction") else None
+            got = decoding.first_result() if exchanges_values(decoding) else None
             targets = [register for register in decoding.writes if register != got]
             passes = bool(decoding.passing() or decoding.factors())
             inserted.append((begin, mark(decoding, passes, targets, True, under)))
