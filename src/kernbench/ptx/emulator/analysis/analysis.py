@@ -20,6 +20,7 @@ from kernbench.ptx.emulator.analysis.loads.unused_loads import find_unused_loads
 from kernbench.ptx.emulator.analysis.loops import find_wait_loops
 from kernbench.ptx.emulator.analysis.reduced_stores import reduced_stores
 from kernbench.ptx.emulator.analysis.retries import is_retried
+from kernbench.ptx.emulator.analysis.returned import decided_stores, returned_atomics
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, find_undefined
 from kernbench.ptx.emulator.analysis.undefined.pure import pure_functions
 from kernbench.ptx.emulator.analysis.volatile_data import has_flags, volatile_data
@@ -60,6 +61,8 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         integer_stores=frozenset[int]().union(*(integer_stores(decoded, body) for body in bodies)),
         reduced_stores=dict(one for body in bodies for one in reduced_stores(decoded, body)),
         exchanged=dict(one for body in bodies for one in exchanged_loads(body)),
+        decided=dict(one for body in bodies for one in decided_stores(body)),
+        returned=frozenset(site for body in bodies for site in returned_atomics(body)),
         blind=frozenset[int]().union(*(_blind_updates(body) for body in bodies)),
         edges=edges,
         ends=ends,

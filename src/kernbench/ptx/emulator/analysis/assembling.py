@@ -85,6 +85,8 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         integer_stores=facts.integer_stores,
         reduced_stores=facts.reduced_stores,
         exchanged=facts.exchanged,
+        decided=facts.decided,
+        returned=facts.returned,
         blind=facts.blind,
         writers=facts.writers,
         meant=facts.meant,

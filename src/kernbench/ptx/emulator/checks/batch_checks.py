@@ -415,7 +415,7 @@ class BatchChecks(BatchObserver):
         lanes = window.lane_numbers
         if mask is not None:
             addresses, lanes = addresses[mask], lanes[mask]
-        self._released = self.patterns.access(space, lanes, addresses, order)
+        self._released = self.patterns.access(space, lanes, addresses, order, site.number)
         if space != "shared" and len(let_go := self.locks.access(lanes, addresses, order, site)):
             self._released = np.union1d(self._released, let_go)
 

@@ -94,6 +94,10 @@ class Facts:
     reduced_stores: Mapping[int, Reduced]
     # stores that depend on a warp exchange, with the loads that it depends on, and their lanes
     exchanged: Mapping[int, Mapping[int, Completed]]
+    # stores that depend on the old values of atomics, with these; and atomics whose old value is needed before the next
+    # barrier
+    decided: Mapping[int, frozenset[int]]
+    returned: frozenset[int]
     # stores of values computed by integer instructions only; updates of memory whose old value is unused
     integer_stores: frozenset[int]
     blind: frozenset[int]
