@@ -11,7 +11,7 @@ lane that stores has stored. An exchange covers the lanes that its mask names: a
 holds the mask when the store runs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernbench.ptx.emulator.analysis.flow.definitions import sources_of
@@ -250,9 +250,24 @@ class _Way:
         return _reached(self._edges, begins, ends)
 
 
-def runs_by(body: Body, made_of: Mapping[int, int], block: int, before: int, bit: int) -> bool:
-    """Whether a branch on a value that is got in a block `before` decides whether another block runs."""
-    return _is_decided(body.edges, _branches(body, made_of), block, [before], before, bit) and block != before
+def decided_blocks(
+    body: Body, made_of: Mapping[int, int], blocks: Collection[int], before: int, bit: int
+) -> frozenset[int]:
+    """Of some blocks those of which branches on a value, which is got in a block `before`, decide whether they run."""
+    edges, again = body.edges, frozenset((before,))
+    ways = {
+        branch: [_reached(edges, [one], again) for one in edges[branch]]
+        for branch, made in _branches(body, made_of).items()
+        if made & bit
+    }
+    found, free = set[int](), dict[frozenset[int], frozenset[int]]()
+    for block in blocks if ways else ():
+        deciding = frozenset(branch for branch, reached in ways.items() if any(block not in one for one in reached))
+        if deciding not in free:
+            free[deciding] = _reached(edges, [before], deciding)
+        if block != before and block not in free[deciding]:
+            found.add(block)
+    return frozenset(found)
 
 
 def _branches(body: Body, made_of: Mapping[int, int]) -> dict[int, int]:

@@ -8,7 +8,7 @@ performed before whatever a thread does behind that barrier.
 
 from collections.abc import Iterator
 
-from kernbench.ptx.emulator.analysis.exchanged import made_of, runs_by
+from kernbench.ptx.emulator.analysis.exchanged import decided_blocks, made_of
 from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.program.operands import Decoding
 
@@ -21,14 +21,14 @@ def decided_stores(body: Body) -> Iterator[tuple[int, frozenset[int]]]:
     atomics = _atomics(body)
     stores = [(block, d) for block, d in _every(body) if d.effects.access == "store"] if atomics else []
     given = made_of(body, [d for _, d in atomics]) if stores else {}
+    blocks, decided = {block for block, _ in stores}, dict[int, frozenset[int]]()
+    for number, (before, _) in enumerate(atomics):
+        decided[number] = decided_blocks(body, given, blocks, before, 1 << number)
     for block, store in stores:
-        found = {
-            atomic.site.number
-            for number, (before, atomic) in enumerate(atomics)
-            if given.get(store.site.number, 0) >> number & 1 or runs_by(body, given, block, before, 1 << number)
-        }
-        if found:
-            yield store.site.number, frozenset(found)
+        made = given.get(store.site.number, 0)
+        found = (n for n in decided if made >> n & 1 or block in decided[n])
+        if sites := frozenset(atomics[number][1].site.number for number in found):
+            yield store.site.number, sites
 
 
 def returned_atomics(body: Body) -> Iterator[int]:
