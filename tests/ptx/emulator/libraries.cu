@@ -43,6 +43,16 @@ extern "C" __global__ void partial_scan(const int *x, int *out, int items, int s
     Store(storage.store).Store(out, values, stored);
 }
 
+// threads from `set` on never set their value; `items` of them are summed
+extern "C" __global__ void partial_sum(const int *x, int *out, int set, int items) {
+    typedef cub::BlockReduce<int, 64> Reduce;
+    __shared__ typename Reduce::TempStorage storage;
+    int value;
+    if (threadIdx.x < set) value = x[threadIdx.x];
+    int sum = Reduce(storage).Sum(value, items);
+    if (threadIdx.x == 0) *out = sum;
+}
+
 extern "C" __global__ void tiles(const float *x, float *out) {
     auto tile = cg::tiled_partition<8>(cg::this_thread_block());
     float sum = cg::reduce(tile, x[blockIdx.x * blockDim.x + threadIdx.x], cg::plus<float>());

@@ -57,6 +57,16 @@ def test_cub_scan_of_a_partial_tile(run, module, rng):
     assert [f.kind for f in taken.findings] == ["uninitialised-read"]
 
 
+def test_cub_sum_of_a_partial_tile(run, module, rng):
+    x = rng.integers(-100, 100, 41).astype("i4")
+    _, out, _, _ = run("partial_sum", 1, 64, x, run.empty(1, "i4"), 41, 41)
+    assert out[0] == x.sum()
+    device = ptx.EmulatedDevice("sm_80")
+    taken = device.launch(module.kernels["partial_sum"], 1, 64, [device.array(x), device.empty(1, "i4"), 41, 42])
+    assert [f.kind for f in taken.findings] == ["uninitialised-read"]
+    assert "was never set and is passed to other lanes, and the value is stored" in taken.findings[0].message
+
+
 def test_cooperative_tiles(run, rng):
     x = rng.standard_normal(256).astype("f4")
     _, out = run("tiles", 2, 128, x, run.empty(32, "f4"))

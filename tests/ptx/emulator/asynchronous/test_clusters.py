@@ -66,6 +66,50 @@ def test_a_peer_that_may_not_have_started(schedule):
     assert any("has started" in one.message for one in launch(early, schedule=schedule).findings)
 
 
+# what a block wrote is read by its peer, with only the block's own barrier between
+READ_EARLY = """  add.u32 %r9, %r4, %r8;
+  st.shared.b32 [%r9], %r6;
+  bar.sync 0;
+  mapa.shared::cluster.u32 %r10, %r9, %r7;
+  ld.shared::cluster.b32 %r40, [%r10];
+"""
+# an mbarrier of the peer is arrived on, or signalled by a store
+ARRIVE_EARLY = """  mov.u32 %r40, 0;
+  @!%p0 mbarrier.init.shared::cta.b64 [%r3], 1;
+  @!%p0 fence.mbarrier_init.release.cluster;
+  bar.sync 0;
+  mapa.shared::cluster.u32 %r11, %r3, %r7;
+  @!%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r11];
+"""
+STORE_EARLY = """  mov.u32 %r40, 0;
+  @!%p0 mbarrier.init.shared::cta.b64 [%r3], 1;
+  @!%p0 fence.mbarrier_init.release.cluster;
+  @!%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 4;
+  bar.sync 0;
+  mapa.shared::cluster.u32 %r10, %r4, %r7;
+  mapa.shared::cluster.u32 %r11, %r3, %r7;
+  @!%p0 st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r10], 5, [%r11];
+"""
+
+
+@pytest.mark.parametrize("body", [READ_EARLY, ARRIVE_EARLY + WAIT, STORE_EARLY + WAIT])
+def test_what_a_missing_barrier_at_the_start_would_order_is_one_finding(body):
+    early = body + ARRIVE_AND_WAIT
+    (finding,) = launch(early).findings
+    assert "nothing says that this block has started" in finding.message
+    assert launch(early.replace("  mapa", ARRIVE_AND_WAIT + "  mapa", 1)).findings == []
+
+
+def test_a_race_with_what_a_block_did_after_the_missing_barrier_is_another_finding():
+    again = "  bar.sync 0;\n  st.shared.b32 [%r9], %r0;\n  bar.sync 0;\n  ld.shared::cluster.b32 %r40, [%r10];\n"
+    first, second = launch(READ_EARLY + again + ARRIVE_AND_WAIT).findings
+    assert "has started" in first.message
+    assert "nothing orders the two" in second.message
+    # that a peer has started may be known, and not what it did before
+    (finding,) = launch(READ_EARLY.replace("  mapa", START + "  mapa") + ARRIVE_AND_WAIT).findings
+    assert "nothing orders the two" in finding.message
+
+
 @pytest.mark.parametrize("schedule", STARTS)
 def test_a_copy_to_a_peer_that_may_not_have_started(schedule):
     """Its mbarrier there is not known to be initialised, nor is a remote arrival's, and those of a multicast."""

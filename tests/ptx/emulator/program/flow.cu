@@ -193,6 +193,27 @@ extern "C" __global__ void bug_angles(int *out, int n) {
     out[threadIdx.x] = on_the_circle(n);
 }
 
+// of global memory all lanes enter the functions for large arguments, which loop, index tables and keep local arrays
+__device__ double of_unwritten(double *x, int n) {
+    int t = threadIdx.x;
+    if (t < n) x[n - 1 - t] = 1e6 * t;
+    __syncthreads();
+    double v = x[t], s, c;
+    sincos(v, &s, &c);
+    if (t >= n) x[t] = 0;
+    return (sin(v) - s) + (cos(v) - c) + tgamma(v) * 0 + (tan(v) - tan(v)) + fmod(v, 3.0) * 0;
+}
+
+extern "C" __global__ void dropped(double *x, int *out, int n) {
+    double found = of_unwritten(x, n);
+    if (threadIdx.x < n) out[threadIdx.x] = found != found || fabs(found) < 1e-9;
+}
+
+extern "C" __global__ void bug_dropped(double *x, int *out, int n) {
+    double found = of_unwritten(x, n);
+    if (threadIdx.x <= n) out[threadIdx.x] = found != found || fabs(found) < 1e-9;
+}
+
 extern "C" __global__ void bug_flag_never_set(const volatile int *flag, int *out) {
     if (threadIdx.x == 0) {
         while (*flag == 0) {

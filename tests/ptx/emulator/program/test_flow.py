@@ -45,6 +45,7 @@ CLEAN = {
         np.where(T[:32] < 16, (X[:16] > 6).any() + 2 * (X[:16] > 0).sum(), 0),
     ),
     "angles": (1, 32, [np.zeros(32, "i4"), 20], np.where(T[:32] < 20, 1, 0)),
+    "dropped": (1, 32, [(32, "f8"), np.zeros(32, "i4"), 20], np.where(T[:32] < 20, 1, 0)),
     "shared_heap": (1, 64, [(64, "i4")], 2 * (63 - T)),
 }
 
@@ -66,6 +67,7 @@ BUGS = {
     "bug_uneven_loop": (1, [np.arange(64, dtype="i4") % 5 + 1, OUT], "divergent-barrier", "which went past it"),
     "bug_mask_of_ended": (1, [X, OUT], "warp-mask", "names lanes 16-31; thread (16, 0, 0) of block (0, 0, 0) ended"),
     "bug_angles": (1, [OUT, 20], "uninitialised-read", "shared memory that nobody wrote (8 bytes, 'given'+160 (0xa0))"),
+    "bug_dropped": (1, [(32, "f8"), OUT, 20], "uninitialised-read", "global memory that nobody wrote (8 bytes, "),
     "bug_flag_never_set": (2, [ZERO, OUT], "deadlock", "to change from 0; no instruction of this kernel writes it"),
     "bug_lock_kept": (2, [ZERO, OUT], "deadlock", "waits for 'bug_lock_kept_param_0' at"),
     "bug_endless": (1, [OUT, 7], "endless-loop", "and it reads nothing that another thread could change"),

@@ -20,7 +20,9 @@ from kernbench.ptx.emulator.analysis.loads.unused_loads import find_unused_loads
 from kernbench.ptx.emulator.analysis.loops import find_wait_loops
 from kernbench.ptx.emulator.analysis.reduced_stores import reduced_stores
 from kernbench.ptx.emulator.analysis.retries import is_retried
+from kernbench.ptx.emulator.analysis.returned import decided_stores, returned_atomics
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, find_undefined
+from kernbench.ptx.emulator.analysis.undefined.pure import pure_functions
 from kernbench.ptx.emulator.analysis.volatile_data import has_flags, volatile_data
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.program.facts import Beside, Facts
@@ -43,6 +45,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
     unused = tuple(find_unused_loads(decoded, body, writers, aliased, validated) for body in bodies)
     meant = meant_parameters(kernel, decoded.kernel)
     hands_over = any(d.effects.fences or d.mod("sem") in _HANDING_OVER for d in every)
+    handing = bodies if hands_over else []
     following = Following(bool(decoded.compiler), decoded.local_bytes > 0)
     edges, ends, idle = _ends(kernel)
     return Facts(
@@ -53,11 +56,14 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         beside=_by_site(one for checks in (*in_flight, *(each.beside for each in unused)) for one in checks),
         undefined=tuple(find_undefined(body) for body in bodies),
         unused=unused,
+        pure=pure_functions(decoded) if decoded.compiler else {},
         caught=frozenset(d.site.number for d in every if following.catches(d)),
         carrying=frozenset(d.site.number for d in every if decoded.compiler and d.effects.carries_undefined),
         integer_stores=frozenset[int]().union(*(integer_stores(decoded, body) for body in bodies)),
         reduced_stores=dict(one for body in bodies for one in reduced_stores(decoded, body)),
         exchanged=dict(one for body in bodies for one in exchanged_loads(body)),
+        decided=dict(one for body in handing for one in decided_stores(body)),
+        returned=frozenset(site for body in handing for site in returned_atomics(body)),
         blind=frozenset[int]().union(*(_blind_updates(body) for body in bodies)),
         edges=edges,
         ends=ends,

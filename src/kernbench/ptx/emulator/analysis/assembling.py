@@ -13,7 +13,6 @@ from kernbench.ptx.emulator.analysis.flow.dataflow import bits, local_to_blocks
 from kernbench.ptx.emulator.analysis.flow.wanted import Wanted, rows_of
 from kernbench.ptx.emulator.analysis.undefined.choices import Choices
 from kernbench.ptx.emulator.analysis.undefined.definedness import Following, Inserted
-from kernbench.ptx.emulator.analysis.undefined.pure import pure_functions
 from kernbench.ptx.emulator.fused.blocks import FusedBlock, chained, fused
 from kernbench.ptx.emulator.instructions.control import leave
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
@@ -46,12 +45,14 @@ _NOBODY = -1
 
 def assemble(decoded: Decoded, facts: Facts, aliased: bool, recorded: bool = False) -> Program:
     """The program of a decoded kernel; if it is `recorded`, its steps report to a recorder. It is immutable."""
-    pure = pure_functions(decoded.bodies) if decoded.compiler else frozenset()
-    following = Following(bool(decoded.compiler), decoded.local_bytes > 0, pure)
+    following = Following(bool(decoded.compiler), decoded.local_bytes > 0, facts.pure)
     blocks: list[Block] = []
     for body, unused in zip(decoded.bodies, facts.unused, strict=True):
         for bank, row in unused.rows:
             body.code.rows.setdefault(bank, []).append(row)
+        strayed = facts.pure[body.code.name].strayed if body.code.name in facts.pure else None
+        if strayed is not None:
+            body.code.rows.setdefault(strayed.bank, []).append(strayed.row)
         body.code.close()
     for number, body in enumerate(decoded.bodies):
         blocks += _blocks(body, number, facts, following, recorded)
@@ -84,6 +85,8 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         integer_stores=facts.integer_stores,
         reduced_stores=facts.reduced_stores,
         exchanged=facts.exchanged,
+        decided=facts.decided,
+        returned=facts.returned,
         blind=facts.blind,
         writers=facts.writers,
         meant=facts.meant,

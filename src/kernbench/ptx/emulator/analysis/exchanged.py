@@ -11,7 +11,7 @@ lane that stores has stored. An exchange covers the lanes that its mask names: a
 holds the mask when the store runs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernbench.ptx.emulator.analysis.flow.definitions import sources_of
@@ -41,7 +41,7 @@ def exchanged_loads(body: Body) -> Iterator[tuple[int, Mapping[int, Completed]]]
     stores = [(block, d) for block, d in every if d.effects.publishes and not d.effects.asynchronous]
     if not meetings or not loads or not stores:
         return
-    way = _Way(body, gatherings, _made_of(body, [d for _, d in loads] + [m.decoding for m in meetings]))
+    way = _Way(body, gatherings, made_of(body, [d for _, d in loads] + [m.decoding for m in meetings]))
     found: dict[int, dict[int, Completed]] = {}
     for number, meeting in enumerate(meetings):
         _add_completed(found, way, meeting, 1 << len(loads) + number, loads, stores)
@@ -130,7 +130,7 @@ def _gathering(block: int, d: Decoding, constants: Mapping[int, int]) -> _Gather
     return None if register is None else _Gathering(block, d, 0, register)
 
 
-def _made_of(body: Body, origins: list[Decoding]) -> dict[int, int]:
+def made_of(body: Body, origins: list[Decoding]) -> dict[int, int]:
     """For the site of each instruction, the bit set of `origins` that its operands may depend on."""
     bit = {d.site.number: 1 << number for number, d in enumerate(origins)}
     given = [(d.site.number, sources) for d, sources in sources_of(body) if sources]
@@ -154,12 +154,7 @@ class _Way:
     def __init__(self, body: Body, gatherings: Mapping[int, _Gathering], made_of: Mapping[int, int]):
         self.made_of = made_of
         self._body, self._edges, self._gatherings = body, body.edges, gatherings
-        # blocks that end with a branch, and what that is made of
-        self._branches = {
-            block: made_of.get(decodings[-1].site.number, 0)
-            for block, decodings in enumerate(body.decodings)
-            if decodings and decodings[-1].effects.steers and len(body.edges[block]) > 1
-        }
+        self._branches = _branches(body, made_of)
         self._next: dict[int, frozenset[int]] = {}
         self._without: dict[int, frozenset[int]] = {}
 
@@ -167,13 +162,7 @@ class _Way:
         """Whether a store depends on the result of an exchange, or whether it runs does."""
         if self.made_of.get(store.site.number, 0) & bit:
             return True
-        again = frozenset((meeting.block,))
-        deciding = [
-            branch
-            for branch, made in self._branches.items()
-            if made & bit and any(block not in self._reached([one], again) for one in self._edges[branch])
-        ]
-        return bool(deciding) and block not in self._reached(self._edges[meeting.block], frozenset(deciding))
+        return _is_decided(self._body.edges, self._branches, block, self._edges[meeting.block], meeting.block, bit)
 
     def decides(self, block: int, bit: int, meeting: _Gathering) -> bool:
         """Whether each lane that has loaded in a block branches by that to other meetings before it comes to one."""
@@ -258,12 +247,58 @@ class _Way:
         return self._next[start]
 
     def _reached(self, begins: list[int], ends: frozenset[int]) -> frozenset[int]:
-        """Blocks reachable from the beginning of some without passing the ends of others."""
-        reached: set[int] = set()
-        waiting = list(begins)
-        while waiting:
-            block = waiting.pop()
-            if block not in reached:
-                reached.add(block)
-                waiting += [] if block in ends else self._edges[block]
-        return frozenset(reached)
+        return _reached(self._edges, begins, ends)
+
+
+def decided_blocks(
+    body: Body, made_of: Mapping[int, int], blocks: Collection[int], before: int, bit: int
+) -> frozenset[int]:
+    """Of some blocks those of which branches on a value, which is got in a block `before`, decide whether they run."""
+    edges, again = body.edges, frozenset((before,))
+    ways = {
+        branch: [_reached(edges, [one], again) for one in edges[branch]]
+        for branch, made in _branches(body, made_of).items()
+        if made & bit
+    }
+    found, free = set[int](), dict[frozenset[int], frozenset[int]]()
+    for block in blocks if ways else ():
+        deciding = frozenset(branch for branch, reached in ways.items() if any(block not in one for one in reached))
+        if deciding not in free:
+            free[deciding] = _reached(edges, [before], deciding)
+        if block != before and block not in free[deciding]:
+            found.add(block)
+    return frozenset(found)
+
+
+def _branches(body: Body, made_of: Mapping[int, int]) -> dict[int, int]:
+    """Blocks that end with a branch, and what that is made of."""
+    return {
+        block: made_of.get(decodings[-1].site.number, 0)
+        for block, decodings in enumerate(body.decodings)
+        if decodings and decodings[-1].effects.steers and len(body.edges[block]) > 1
+    }
+
+
+def _is_decided(
+    edges: list[list[int]], branches: Mapping[int, int], block: int, begins: list[int], again: int, bit: int
+) -> bool:
+    """Whether branches on a value decide, on every path from some blocks, if a block runs before it comes `again`."""
+    ends = frozenset((again,))
+    deciding = frozenset(
+        branch
+        for branch, made in branches.items()
+        if made & bit and any(block not in _reached(edges, [one], ends) for one in edges[branch])
+    )
+    return bool(deciding) and block not in _reached(edges, begins, deciding)
+
+
+def _reached(edges: list[list[int]], begins: list[int], ends: frozenset[int]) -> frozenset[int]:
+    """Blocks reachable from the beginning of some without passing the ends of others."""
+    reached: set[int] = set()
+    waiting = list(begins)
+    while waiting:
+        block = waiting.pop()
+        if block not in reached:
+            reached.add(block)
+            waiting += [] if block in ends else edges[block]
+    return frozenset(reached)

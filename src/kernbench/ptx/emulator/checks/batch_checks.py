@@ -275,7 +275,9 @@ class BatchChecks(BatchObserver):
 
     def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An access of an agent is not ordered."""
-        if not self.clocks.exhausted:
+        _, number, clock = decode(trouble.cell & (1 << 64) - 1)
+        met = space == "shared" and trouble.kind == "race" and self.asynchronous.starts.explains(lane, number, clock)
+        if not self.clocks.exhausted and not met:
             self.asynchronous.trouble(space, writes, lane, site, trouble)
 
     def bad_copy(self, space: str, site: Site, what: str, kind: str, address: int, lane: int, count: int) -> None:
@@ -370,6 +372,8 @@ class BatchChecks(BatchObserver):
         for i in np.flatnonzero(self.clocks.helps(lanes)).tolist():
             found[i, 2] = self.unknown(int(lanes[i]), *found[i, 1:].tolist())
         races: Array = found[found[:, 2] != 0]
+        if space.name == "shared":
+            races = self.asynchronous.starts.others(spot.lanes, races)
         return self.replicas.differing(space, site, spot, races)
 
     def beside(self, warp: int, number: int) -> int | None:
@@ -426,7 +430,7 @@ class BatchChecks(BatchObserver):
         lanes = window.lane_numbers
         if mask is not None:
             addresses, lanes = addresses[mask], lanes[mask]
-        self._released = self.patterns.access(space, lanes, addresses, order)
+        self._released = self.patterns.access(space, lanes, addresses, order, site.number)
         if space != "shared" and len(let_go := self.locks.access(lanes, addresses, order, site)):
             self._released = np.union1d(self._released, let_go)
 

@@ -120,7 +120,7 @@ def _bits_of(d: Decoding) -> Callable[[Window, Lanes, Callable[[Array, Array], o
 
         checks = window.batch.checks
         if checks.definedness.following:
-            checks.undefined.exchanged(window, site, *keys, moved, lanes.mask)
+            checks.undefined.exchanged(window, site, (*keys, source.name), moved, lanes.mask)
 
     return hand_on
 

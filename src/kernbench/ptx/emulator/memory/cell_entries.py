@@ -54,6 +54,7 @@ from kernbench.ptx.emulator.memory.cells import (
     line_of,
     morally_strong,
     ordered,
+    outlived,
     plainly_unordered,
     settled,
     unfold,
@@ -257,7 +258,7 @@ def note_read(
             or (
                 last & STRONG == scope << SCOPE
                 and not last & 15 & ~touched
-                and settled(last, np.int64(lanes[line, LANES + READ]), number, bit, floor, first, warps, known)
+                and outlived(last, np.int64(lanes[line, LANES + READ]), warp, bit, table, known)
             )
         )
         turn = strong == 0 and scope == 0 and last & 15 == touched

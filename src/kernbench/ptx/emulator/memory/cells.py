@@ -371,6 +371,23 @@ def settled(cell: Int, lanes: Int, number: Int, bit: Int, floor: Int, first: Int
     return found
 
 
+@inlined
+def outlived(cell: Int, lanes: Int, warp: Int, bit: Int, table: Int64s, known: Int32s) -> Flag:
+    """Whether an access happens before a lane's by the vector clock `known` of its warp.
+
+    Other than `settled` it does not depend on FLOOR, so that which of several reads are kept does not, either.
+    """
+    number, warps = table[warp, NUMBER], table[table.shape[0] - 1, 0]
+    first, theirs = number - table[warp, INSIDE], ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1
+    column, clock = theirs - first, (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
+    found: Flag
+    if 0 <= column < warps and clock <= (table[warp, MET] if theirs == number else np.int64(known[column])):
+        found = True
+    else:
+        found = settled(cell, lanes, number, bit, table[warp, FLOOR], first, warps, known)
+    return found
+
+
 @part
 def morally_strong(cell: Int, scope: Int, warp: Int, table: Int64s, clusters: Int64s) -> Flag:
     """Whether a cell's access and one of `scope` by a warp are both strong, each in the scope of the other."""

@@ -25,7 +25,10 @@ _PAGE = 1 << 12
 
 
 class UndefinedLoadError(Exception):
-    """A load returned undefined bits: the rest of the block must run with tracking."""
+    """A load returned undefined bits, or a value that was never set goes to other lanes.
+
+    The rest of the block must run with tracking.
+    """
 
     def __init__(self, site: int):
         super().__init__("a load met undefined memory")
@@ -211,6 +214,11 @@ class Definedness:
     def follow(self, site: Site) -> None:
         """Switch a block to tracking, if an instruction has produced an undefined value."""
         if self.met and not self.following and not self._gathering:
+            raise UndefinedLoadError(site.number)
+
+    def begin(self, site: Site) -> None:
+        """Switch a block to tracking before an instruction, for what was undefined before."""
+        if not self.following:
             raise UndefinedLoadError(site.number)
 
     def first_use(self, origin: Origin, site: Site) -> bool:

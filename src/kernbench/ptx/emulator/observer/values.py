@@ -44,8 +44,8 @@ class UndefinedObserver:
     ) -> None:
         """A store wrote undefined bytes of a register."""
 
-    def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
-        """An asynchronous copy wrote undefined bytes to shared memory."""
+    def copied(self, offsets: Array, origin: Origin, site: Site, space: str = "shared") -> None:
+        """A copy wrote undefined bytes to shared memory, or a function to its results in local memory."""
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined value has an effect."""
@@ -53,8 +53,10 @@ class UndefinedObserver:
     def handed_on(self, window: Window, site: Site, bad: Mask, key: Key, followed: bool) -> None:
         """An undefined value is passed to other lanes; if `followed`, it is tracked there."""
 
-    def exchanged(self, window: Window, site: Site, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
-        """Lanes exchange values of a register."""
+    def exchanged(
+        self, window: Window, site: Site, given: tuple[Key, Key, str], moved: Moved, mask: Mask | None
+    ) -> None:
+        """Lanes exchange values of a register: `given` has it, that of the result, and its name."""
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
         """Whether an undefined value was stored at an offset of a space; if so it is reported as such."""

@@ -36,6 +36,22 @@ class Undefined:
 
 
 @dataclass(frozen=True, slots=True)
+class Pure:
+    """A function that only computes its results.
+
+    - `strayed`: a register row for the checks, which is undefined in lanes that have branched on an undefined value
+      since they entered the function; None if it has no end at which that could be said of its results.
+    - `own`: sites of accesses to variables of its own, and to constant variables of the module.
+    - `results`: slots of the addresses of results in memory, and their bytes; `registers` has results in registers.
+    """
+
+    strayed: Register | None = None
+    own: frozenset[int] = frozenset()
+    results: tuple[tuple[int, int], ...] = ()
+    registers: tuple[Register, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class UnusedLoads:
     """Speculative loads of one function: see `analysis.loads.unused_loads`.
 
@@ -69,6 +85,8 @@ class Facts:
     # one for each function, in order
     undefined: tuple[Undefined, ...]
     unused: tuple[UnusedLoads, ...]
+    # functions of compiled code that only compute, by name
+    pure: Mapping[str, Pure]
     # results that may be undefined though all operands are defined; copies that carry undefined bytes within memory
     caught: frozenset[int]
     carrying: frozenset[int]
@@ -76,6 +94,10 @@ class Facts:
     reduced_stores: Mapping[int, Reduced]
     # stores that depend on a warp exchange, with the loads that it depends on, and their lanes
     exchanged: Mapping[int, Mapping[int, Completed]]
+    # stores that depend on the old values of atomics, with these; and atomics whose old value is needed before the next
+    # barrier
+    decided: Mapping[int, frozenset[int]]
+    returned: frozenset[int]
     # stores of values computed by integer instructions only; updates of memory whose old value is unused
     integer_stores: frozenset[int]
     blind: frozenset[int]

@@ -287,6 +287,10 @@ class Program:
     # sites of stores, with the loads that lanes of the warp must have completed by then, and which lanes: see
     # `analysis.exchanged`
     exchanged: Mapping[int, Mapping[int, Completed]]
+    # stores that depend on the old values of atomics, and atomics whose values are needed before the next barrier: see
+    # `analysis.returned`
+    decided: Mapping[int, frozenset[int]]
+    returned: frozenset[int]
     # sites of reductions, and of atomics whose result is unused
     blind: frozenset[int]
     # all writes to memory

@@ -99,6 +99,52 @@ def test_a_call_that_does_more_is_reported(name):
     assert ("uninitialised-read", True) in kinds
 
 
+# the argument is undefined, and so is what the function branches on
+BRANCHES = {
+    "a selection": "  setp.gt.u32 %q1, %v1, 3;\n  @%q1 bra LATER;\n  mov.u32 %v1, 4;\nLATER:\n",
+    "a loop": "AGAIN:\n  add.u32 %v1, %v1, 1;\n  setp.lt.u32 %q1, %v1, 40;\n  @%q1 bra AGAIN;\n",
+    "an own variable": "  st.u32 [%w2+4], 2;\n  setp.gt.u32 %q1, %v1, 3;\n  @%q1 bra LATER;\n  st.u32 [%w2+4], %v1;\n"
+    + "LATER:\n  ld.u32 %v1, [%w2+4];\n",
+    "an own variable at an index": "  setp.gt.u32 %q1, %v1, 3;\n  @%q1 bra LATER;\n  st.v4.u32 [%w2], {1, 2, 3, 4};\n"
+    + "  mul.wide.u32 %w3, %v1, 4;\n  add.u64 %w3, %w3, %w2;\n  ld.u32 %v1, [%w3];\nLATER:\n",
+    "a table": "  mov.u64 %w5, numbers;\n  setp.gt.u32 %q1, %v1, 3;\n  @%q1 bra LATER;\n"
+    + "  mul.wide.u32 %w3, %v1, 4;\n  add.u64 %w3, %w3, %w5;\n  ld.global.u32 %v1, [%w3];\nLATER:\n",
+    "an early return": "  st.param.b32 [result], 3;\n  setp.gt.u32 %q1, %v1, 3;\n  @%q1 ret;\n",
+    "a store under a guard": "  setp.gt.u32 %q1, %v1, 3;\n  mov.u32 %v1, 5;\n  @%q1 st.u32 [%w2], 3;\n",
+    "a call behind it": "  setp.gt.u32 %q1, %v1, 3;\n  mov.u32 %v1, 6;\n  @%q1 bra LATER;\n" + INNER + "LATER:\n",
+    "a call of the same": INNER + "  setp.gt.u32 %q1, %v1, 3;\n  @%q1 bra LATER;\n  mov.u32 %v1, 7;\nLATER:\n" + INNER,
+}
+UNDEFINED = CALL.replace("  @%p2 bra DONE;\n", "").replace("%r20, 3", "%r20, %r10").replace("DONE:\n", "")
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_function_may_branch_on_what_is_undefined(name):
+    body = HEAD + UNDEFINED
+    assert findings(body, BRANCHES[name]) == []
+    assert findings(body + "  @%p1 st.global.u32 [%rd3], %r11;\n", BRANCHES[name]) == []
+    # the result is undefined where the argument is, and nowhere else
+    (found,) = findings(body + STORE, BRANCHES[name])
+    assert (found.kind, found.count) == ("uninitialised-read", 12)
+    assert "ld.shared.u32 %r10" in found.where.text
+    assert "and the value is stored" in found.message
+    # also where it is not made of the argument; a later call with another one is as good as new
+    again = body + UNDEFINED.replace("%r10", "4") + STORE
+    assert findings(again, BRANCHES[name]) == []
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_a_function_that_does_more_may_not(name):
+    effect = "  setp.gt.u32 %q2, %v1, 3;\n  @%q2 bra LATER;\n" + EFFECTS[name] + "LATER:\n"
+    kinds = {(f.kind, "decides whether something runs" in f.message) for f in findings(HEAD + UNDEFINED, effect)}
+    assert ("uninitialised-read", True) in kinds
+
+
+def test_what_was_never_set_may_not_be_branched_on_in_a_function():
+    found = findings(HEAD + UNDEFINED, BRANCHES["a selection"].replace("%v1, 3", "%v8, 3"))
+    assert [f.kind for f in found] == ["uninitialised-read"]
+    assert "was never set" in found[0].message
+
+
 def test_an_own_variable_at_an_undefined_index_is_reported():
     """It may lie outside of the variable."""
     effect = "  mul.wide.u32 %w3, %v1, 4;\n  add.u64 %w3, %w3, %w2;\n  st.u32 [%w3], 5;\n"

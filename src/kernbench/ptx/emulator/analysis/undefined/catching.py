@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.analysis.undefined.copying import key_of
+from kernbench.ptx.emulator.analysis.undefined.copying import key_of, undefined
 from kernbench.ptx.emulator.analysis.undefined.warpgroup_products import mark_product
 from kernbench.ptx.emulator.analysis.undefined.watching import under_guard
 from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows
@@ -53,6 +53,23 @@ def first_step(decoding: Decoding) -> Step:
 
     def general(window: Window, mask: Mask | None) -> None:
         window.batch.checks.definedness.follow(site)
+
+    return under_guard(decoding, action(general))
+
+
+def exchanges_values(decoding: Decoding) -> bool:
+    """Whether an instruction gives values of lanes to other lanes, in which they are tracked."""
+    return decoding.effects.law in ("shuffle", "reduction")
+
+
+def first_exchange(decoding: Decoding, register: Register) -> Step:
+    """A step before such an instruction without tracking: a value that was never set switches tracking on."""
+    site = decoding.site
+
+    def general(window: Window, mask: Mask | None) -> None:
+        bad = undefined(window, register)
+        if bad is not None and (bad if mask is None else bad & mask).any():
+            window.batch.checks.definedness.begin(site)
 
     return under_guard(decoding, action(general))
 

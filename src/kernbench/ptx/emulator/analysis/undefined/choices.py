@@ -5,7 +5,7 @@ do nothing else. If its predicate is undefined, so are the registers that either
 decided.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,13 +20,14 @@ from kernbench.ptx.emulator.instructions.decode import Body
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.observer.definedness import is_followed
+from kernbench.ptx.emulator.program.facts import Pure
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
 
 # blocks between a branch and the block where its paths join
-_MOST_BLOCKS = 32
+_MOST_BLOCKS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Choices:
     body: Body
     catches: Callable[[Decoding], bool]
     # functions that only compute their results
-    pure: frozenset[str] = frozenset()
+    pure: Mapping[str, Pure] = field(default_factory=dict)
     _under: dict[int, list[Register]] = field(default_factory=dict)
 
     def at(self, block: int) -> Choice | None:
@@ -52,8 +53,15 @@ class Choices:
         return self._found.get(block)
 
     def above(self, block: int) -> tuple[Register, ...]:
-        """The predicates of choices that a block lies between."""
-        return tuple(self._under.get(block, ())) if self._found else ()
+        """The predicates of choices that a block lies between, and the register that says which lanes have strayed."""
+        strayed = self.own.strayed
+        outer = () if strayed is None else (strayed,)
+        return (*self._under.get(block, ()), *outer) if self._found else outer
+
+    @cached_property
+    def own(self) -> Pure:
+        """What is known of the function itself, if it only computes."""
+        return self.pure.get(self.body.code.name, Pure())
 
     @cached_property
     def remainders(self) -> dict[int, Step]:

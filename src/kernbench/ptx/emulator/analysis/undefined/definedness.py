@@ -6,16 +6,19 @@ block's steps with tracking are made when it first runs after that, so most laun
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernbench.ptx.emulator.analysis.flow.dataflow import bits, undefined_at
 from kernbench.ptx.emulator.analysis.undefined.catching import (
+    exchanges_values,
+    first_exchange,
     first_step,
     following_step,
     leaves_at_once,
     may_be_undefined,
 )
 from kernbench.ptx.emulator.analysis.undefined.choices import Choices, choose
+from kernbench.ptx.emulator.analysis.undefined.straying import enter, lose_results, stray
 from kernbench.ptx.emulator.analysis.undefined.watching import (
     hand_on,
     mark,
@@ -27,7 +30,7 @@ from kernbench.ptx.emulator.analysis.undefined.watching import (
     watch_unset,
 )
 from kernbench.ptx.emulator.instructions.decode import Body
-from kernbench.ptx.emulator.program.facts import Undefined
+from kernbench.ptx.emulator.program.facts import Pure, Undefined
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Watched
 from kernbench.ptx.emulator.program.scopes import Register
@@ -53,7 +56,7 @@ class Following:
     compiled: bool
     local: bool
     # functions that only compute their results
-    pure: frozenset[str] = frozenset()
+    pure: Mapping[str, Pure] = field(default_factory=dict)
 
     def catches(self, decoding: Decoding) -> bool:
         """Whether an instruction's result may be undefined."""
@@ -130,12 +133,19 @@ def _plain_steps(
         inserted += _watches(decoding, begin, suspects, compiled)
         inserted += _additions(decoding, begin, [r for r in decoding.added() if unset >> r.number & 1])
         inserted += _stores(decoding, end, [r for r in decoding.reads if r.number in followed], compiled)
+        inserted += [(begin, first_exchange(decoding, r)) for r in _given(decoding, compiled) if r.number in followed]
         written = [r for r in decoding.writes if r.number in followed]
         if written:
             passes = any(r.number in followed for r in decoding.passing())
             marks = (begin, mark(decoding, passes, written, False))
             inserted += _scanned(decoding, begin, scans, [marks])
     return inserted
+
+
+def _given(decoding: Decoding, compiled: bool) -> list[Register]:
+    """The register whose value an instruction of compiled code gives to other lanes."""
+    register = decoding.register_at(1) if compiled and exchanges_values(decoding) else None
+    return [] if register is None else [register]
 
 
 def _watches(
@@ -189,6 +199,8 @@ class _Maker:
         scans = self._choices.remainders if self._choices else {}
         for decoding, (begin, end) in zip(self._decodings, self._spans, strict=True):
             steps = _scanned(decoding, begin, scans, self._steps(decoding, begin, end))
+            if steps and exchanges_values(decoding):
+                resumes[decoding.site.number] = len(inserted)
             inserted += [(number, step.general) for number, step in steps]
             if self._how.catches(decoding):
                 if leaves_at_once(decoding):
@@ -214,7 +226,8 @@ class _Maker:
         choice = self._choices.at(self._position) if self._choices and decoding is self._decodings[-1] else None
         under = self._choices.above(self._position) if self._choices else ()
         freely = under if effects.flow == "branch" else ()
-        inserted = _watches(decoding, begin, [r for r in suspects if not choice], compiled, freely)
+        inserted, left = self._strays(decoding, begin, suspects, bool(choice))
+        inserted += _watches(decoding, begin, [r for r in left if not choice], compiled, freely)
         if table is not None:
             inserted.append((begin, watch_unset(decoding, table)))
         if choice is not None:
@@ -228,11 +241,34 @@ class _Maker:
         # what a load gives is marked behind it, and whether a division divides by zero
         if decoding.writes and (not caught or effects.undefined_from == "division"):
             # results of shuffles and reductions are marked when the lanes exchange values
-            got = decoding.first_result() if effects.law in ("shuffle", "reduction") else None
+            got = decoding.first_result() if exchanges_values(decoding) else None
             targets = [register for register in decoding.writes if register != got]
             passes = bool(decoding.passing() or decoding.factors())
             inserted.append((begin, mark(decoding, passes, targets, True, under)))
         return inserted
+
+    def _strays(
+        self, decoding: Decoding, begin: int, suspects: list[Register], chooses: bool
+    ) -> tuple[Inserted, list[Register]]:
+        """The steps around an instruction of a function that only computes, and the suspects that are left."""
+        own = self._choices.own if self._choices else Pure()
+        if own.strayed is None:
+            return [], suspects
+        inserted: Inserted = []
+        if self._position == 0 and decoding is self._decodings[0]:
+            inserted.append((begin, enter(own.strayed)))
+        left = []
+        for register in suspects:
+            role = decoding.role_of(register)
+            if role == "guard" and not chooses:
+                inserted.append((begin, stray(decoding, register, own.strayed)))
+            elif role == "address" and decoding.site.number in own.own:
+                inserted += _watches(decoding, begin, [register], self._how.compiled, (own.strayed,))
+            else:
+                left.append(register)
+        if decoding.effects.flow == "return":
+            inserted.append((begin, lose_results(decoding, own, own.strayed)))
+        return inserted, left
 
 
 def _merged(

@@ -156,13 +156,14 @@ class AsynchronousChecks(AsynchronousObserver):
         )  # fmt: skip
 
     def _lanes_know(self, slots: Array, lanes: Array, fence: bool = False) -> Array:
-        """Which lanes know the initialisation of their barrier, or its `fence`, by single lanes."""
+        """Which lanes know the initialisation of their barrier, or its `fence`, by single lanes; or are reported."""
         clocks, barriers = self._clocks, self._batch.mbarriers
         known = np.zeros(len(lanes), bool)
         for i in np.flatnonzero(slots >= 0).tolist():
             warp, clock, who = barriers.opened[slots[i], [2, 3, 5] if fence else [0, 1, 4]].tolist()
             number = int(clocks.first_numbers[barriers.homes[slots[i]]]) + warp
-            known[i] = warp >= 0 and not clocks.unknown(int(lanes[i]), number, clock, 1 << who)
+            explained = not fence and self.starts.explains(int(lanes[i]), number, clock)
+            known[i] = warp >= 0 and (explained or not clocks.unknown(int(lanes[i]), number, clock, 1 << who))
         return known
 
     def fenced(self, warps: Array, masks: Array) -> None:

@@ -3,6 +3,9 @@
 CUDA's guide asks for that ("Distributed Shared Memory"), and names the cluster's barrier as the way. What another
 thread of the block passed on says it as well: a wait at that barrier, or anything that a thread of the other block has
 released. An mbarrier of another block needs no such check, since whoever signals it must know of its initialisation.
+
+The barrier that is missing would also order what the other block did before it: races with that have the same cause,
+and are not reported again (`explains`).
 """
 
 import numpy as np
@@ -12,6 +15,7 @@ from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY
 from kernbench.ptx.emulator.lanes.lanes import WARP
+from kernbench.ptx.emulator.memory.cells import decode
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 
@@ -30,6 +34,8 @@ class BlockStarts:
         self._known: Array = np.zeros((batch.warps, batch.cluster.size), bool)
         # the clock of each warp when it last waited at the cluster's barrier, -1 for never
         self._waited: Array = np.full(batch.warps, -1, np.int64)
+        # for each warp that was reported, the blocks that it did not know, and the clocks of their warps then
+        self._reported: dict[int, dict[int, Array]] = {}
 
     def waited(self, lanes: Array) -> None:
         """Lanes have waited at their cluster's barrier, with or without an acquire: all its blocks have started."""
@@ -47,12 +53,34 @@ class BlockStarts:
             unsure = [lane for lane in lanes[here].tolist() if not self._has_started(lane, cta)]
             self._known[warps[here], ranks[here]] = True
             if unsure:
+                self._note(unsure, cta)
                 block = block_name(self._batch, cta)
                 message = (
                     f"{thread_name(self._batch, unsure[0])} accesses the shared memory of {block}, and nothing says "
                     "that this block has started: blocks of a cluster are resident together, and need not begin at once"
                 )
                 self._reporter.add("race", site, message, _HINT, len(unsure), about="start")
+
+    def _note(self, unsure: list[int], cta: int) -> None:
+        """Record that lanes were reported for a block, and how far its warps were."""
+        then = np.diagonal(self._clocks.clocks[cta, :, : self._batch.warps_per_cta])
+        for warp in {lane // WARP for lane in unsure}:
+            self._reported.setdefault(warp, {})[cta] = then.copy()
+
+    def explains(self, lane: int, number: int, clock: int) -> bool:
+        """Whether what a warp did at a clock was before its block was reported as perhaps not started, for a lane."""
+        for cta, then in self._reported.get(lane // WARP, {}).items():
+            inside = number - int(self._clocks.first_numbers[cta])
+            if 0 <= inside < len(then):
+                return bool(clock <= then[inside])
+        return False
+
+    def others(self, lanes: Array, races: Array) -> Array:
+        """The races of lanes, as rows of suspects, that no such report explains."""
+        if not self._reported:
+            return races
+        cells = ((row[0], decode(row[1] & (1 << 64) - 1)) for row in races.tolist())
+        return races[[not self.explains(int(lanes[at]), number, clock) for at, (_, number, clock) in cells]]
 
     def _has_started(self, lane: int, cta: int) -> bool:
         """Whether a lane knows of a wait by its own block, or of anything that a block has released."""

@@ -7,6 +7,7 @@ of kind sc (and membar) are also ordered among themselves: if the effect of one 
 first. There barriers may lie between the fence and the write, and between the read and the fence.
 """
 
+from collections.abc import Set as AnySet
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -40,13 +41,16 @@ class _Fence:
 class _Observed:
     """Lanes that read a release with a strong read; a fence, or an acquire of the same location, completes the pattern.
 
-    Lanes that did not read it themselves, but met a thread that did (`heard`), acquire it by fence.sc only.
+    Lanes that did not read it themselves, but met a thread that did (`heard`), acquire it by fence.sc only. `site` is
+    the instruction that read it, and `clock` that of its warp then.
     """
 
     mask: int
     key: object
     release: Release
     heard: bool = False
+    site: int = -1
+    clock: int = 0
 
 
 class MemoryOrder:
@@ -99,8 +103,8 @@ class MemoryOrder:
             self._shown[warp] = [*(one for one in older if one.mask), fresh]
         self._clocks.advance(warps)
 
-    def access(self, space: str, lanes: Array, addresses: Array, order: Order) -> Array:
-        """Strong accesses of lanes to addresses.
+    def access(self, space: str, lanes: Array, addresses: Array, order: Order, site: int = -1) -> Array:
+        """Strong accesses of lanes to addresses, at the site of a number.
 
         Returns the releasing warps, whose clocks the caller advances afterwards.
         """
@@ -113,7 +117,7 @@ class MemoryOrder:
                 continue
             reach = self._reach(warp, order.scope)
             if order.reads:
-                self._read(warp, mask, key, reach, order.acquires)
+                self._read(warp, mask, key, reach, order.acquires, site)
             if order.writes:
                 self._write(warp, mask, key, reach, order)
         return np.array(sorted({warp for warp, _, _ in groups}) if order.releases else [], np.int64)
@@ -127,7 +131,7 @@ class MemoryOrder:
             return address
         return address & _WINDOW, self._reach(warp, 0).cluster
 
-    def _read(self, warp: int, mask: int, key: object, reach: Reach, acquires: bool) -> None:
+    def _read(self, warp: int, mask: int, key: object, reach: Reach, acquires: bool, site: int) -> None:
         location = self._publications.locations.get(key)
         # reads-from counts only between morally strong operations: each in the scope of the other
         if location is not None and location.carrier.meets(reach):
@@ -137,7 +141,8 @@ class MemoryOrder:
                 # a relaxed read waits for a later fence; so does fence.sc order, which an acquire alone does not
                 # establish
                 if not acquires or release.sequential:
-                    self._observed.setdefault(warp, []).append(_Observed(mask, key, release))
+                    clock = self._clocks.own(warp)
+                    self._observed.setdefault(warp, []).append(_Observed(mask, key, release, False, site, clock))
                     self._fresh.add(warp)
         if warp in self._observed:
             if acquires:
@@ -157,7 +162,7 @@ class MemoryOrder:
             self._clocks.acquire(warp, here, release.knowledge)
             if seen.mask & ~mask or (release.sequential and not sequential):
                 rest = seen.mask if release.sequential and not sequential else seen.mask & ~mask
-                left.append(_Observed(rest, seen.key, release, seen.heard))
+                left.append(replace(seen, mask=rest))
         self._observed[warp] = left
 
     def _tidy(self, warp: int) -> None:
@@ -231,6 +236,37 @@ class MemoryOrder:
             return "fence"
         locations = islice(self._publications.locations.values(), _LOOKED_AT)
         return "acquire" if any(covers(one) for location in locations for one in location.releases) else "release"
+
+    def returned(
+        self, lane: int, missed: tuple[int, int, int], decided: AnySet[int], before_barriers: AnySet[int]
+    ) -> bool:
+        """Whether an atomic that has read a release of another thread's access has surely returned, as a lane stores.
+
+        `missed` is that access: warp, clock and lanes. Either the atomic is the lane's own, and one of those that have
+        `decided` about the store. Or it is that of a thread of its block, and one that returns `before_barriers`, and
+        the lane has met that thread since.
+        """
+        ctas, columns = self._batch.ctas, self._clocks.columns
+        for inside in range(self._batch.warps_per_cta):
+            warp = inside * ctas + lane // WARP % ctas
+            for seen in self._observed.get(warp, ()):
+                if seen.heard or seen.release.knowledge.left(*missed, columns):
+                    continue
+                mine = warp == lane // WARP and seen.mask >> lane % WARP & 1
+                if mine and seen.site in decided:
+                    return True
+                if seen.site in before_barriers and self._has_met(lane, warp, seen):
+                    return True
+        return False
+
+    def _has_met(self, lane: int, warp: int, seen: _Observed) -> bool:
+        """Whether a lane has met one of the lanes of a warp of its block that have read something, since they did."""
+        clocks, ctas, own = self._clocks, self._batch.ctas, lane // WARP
+        if own == warp:
+            return bool(clocks.met[warp] >= seen.clock)
+        known = clocks.clocks[own % ctas, own // ctas, warp // ctas]
+        number, readers = int(clocks.numbers[warp]), seen.mask
+        return bool(known >= seen.clock) or clocks.unknown(lane, number, seen.clock, readers) != readers
 
     def publish(self, warp: int, mask: int, key: object, ordered: bool = True) -> None:
         """Lanes release to a barrier of several CTAs: their clocks now, or as of their fences if not `ordered`."""

@@ -9,7 +9,9 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.locks import LetGo
+from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
+from kernbench.ptx.emulator.checks.happens_before.returned import ACQUIRE, RETURNED, stored_after
 from kernbench.ptx.emulator.checks.memory.elections import not_elected
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
@@ -28,8 +30,8 @@ from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.result.finding import Other
 
 # reasons for which a race is formal, and their hints
-_EXCUSES = ("", FENCED, *REASONS[1:], EXCHANGED)
-_REMEDIES = {FENCED: SYNCWARP, EXCHANGED: SYNCWARP, **dict(zip(REASONS[1:], HINTS[1:], strict=True))}
+_EXCUSES = ("", FENCED, *REASONS[1:], RETURNED, EXCHANGED)
+_REMEDIES = {FENCED: SYNCWARP, EXCHANGED: SYNCWARP, RETURNED: ACQUIRE, **dict(zip(REASONS[1:], HINTS[1:], strict=True))}
 # actors that are asynchronous copies
 COPIES = ("barrier", "bulk", "copied")
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
@@ -44,13 +46,6 @@ class WarpSynchronousAccesses(Protocol):
 
     def exchanges_between(self, lanes: Array, races: Array, loads: Mapping[int, Array], sites: AccessSites) -> Array:
         """Which races are with a load that the lanes of the same warp must have completed by then."""
-
-
-class Patterns(Protocol):
-    """Releases and acquires through memory."""
-
-    def missing(self, lane: int, number: int, clock: int, mask: int) -> str:
-        """Which part of a release-acquire pattern is missing."""
 
 
 class LockOrder(Protocol):
@@ -73,7 +68,7 @@ class MemoryChecks(Protocol):
         """Volatile accesses within a warp."""
 
     @property
-    def patterns(self) -> Patterns:
+    def patterns(self) -> MemoryOrder:
         """Releases and acquires through memory."""
 
     @property
@@ -160,6 +155,9 @@ class MemoryReporter:
             excuses = np.where((excuses == 0) & (reasons > 0), reasons.astype(np.uint64) + np.uint64(1), excuses)
         exchanged = checks.warp_synchronous.exchanges_between(spot.lanes, races, completed, checks.sites)
         excuses = np.where((excuses == 0) & exchanged, np.uint64(len(_EXCUSES) - 1), excuses)
+        if space.name == "global" and not spot.scope:
+            returned = stored_after(checks, self._program, site, spot.lanes, races)
+            excuses = np.where((excuses == 0) & returned, np.uint64(_EXCUSES.index(RETURNED)), excuses)
         keys, first, which, counts = np.unique(
             (cells >> np.uint64(SITE_SHIFT)) * np.uint64(len(_EXCUSES)) + excuses,
             return_index=True,
@@ -399,7 +397,7 @@ class MemoryReporter:
         hint = _SCOPE_HINT if narrow else _race_hint(space.name, across) if kind == "warp" else hint
         more, remedy = not_elected(batch, warp, other)
         message, hint = message + more, remedy or hint
-        by_flags = kind == "warp" and space.name == "global" and not narrow
+        by_flags = kind == "warp" and space.name == "global" and not narrow and formal != RETURNED
         lacks = self._missing(checks, what, race, by, other, across) if by_flags else ""
         met, both = (by, warp, clock, race[2]), ((site, who), (other, them))
         if lacks and self._is_behind_a_release(checks, met, both, where, count):

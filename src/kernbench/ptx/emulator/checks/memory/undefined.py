@@ -131,13 +131,13 @@ class UndefinedValues(UndefinedObserver):
         if space.name == "global":
             self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
 
-    def copied(self, offsets: Array, origin: Origin, site: Site) -> None:
-        """A copy wrote undefined bytes to offsets of shared memory."""
-        state = self._batch.port.space("shared").state[1]
+    def copied(self, offsets: Array, origin: Origin, site: Site, space: str = "shared") -> None:
+        """A copy wrote undefined bytes to offsets of shared memory, or a function to its results in local memory."""
+        state = self._batch.port.space(space).state[1]
         state[offsets] &= ~_LOST
         if origin.site is not site and len(origin.way) < _LONGEST_WAY:
             origin = replace(origin, way=(*origin.way, site))
-        self._definedness.stored("shared", offsets, origin)
+        self._definedness.stored(space, offsets, origin)
 
     def used(self, window: Window, site: Site, register: str, role: str, bad: Mask, key: Key) -> None:
         """An undefined register has an effect."""
@@ -169,12 +169,17 @@ class UndefinedValues(UndefinedObserver):
         if origin is not None and origin.kind in reported and self._definedness.first_use(origin, site):
             self._by_origin(origin, site, _HANDED_ON, window.lane_numbers[bad])
 
-    def exchanged(self, window: Window, site: Site, source: Key, target: Key, moved: Moved, mask: Mask | None) -> None:
-        """An undefined value from memory goes to other lanes, which may drop it.
+    def exchanged(
+        self, window: Window, site: Site, given: tuple[Key, Key, str], moved: Moved, mask: Mask | None
+    ) -> None:
+        """An undefined value goes to other lanes, which may drop it; values from inactive lanes count as defined.
 
-        Registers that compilers leave unset count as defined there, and so do values from inactive lanes.
+        So do registers that were never set, in code of no compiler.
         """
+        source, target, name = given
         flags, origin = self._definedness.flags, self._definedness.origins.get(source)
+        if origin is None and self._batch.program.kernel.module.compiler:
+            origin = Origin(site, "register", name)
         bits = flags.get(window, source) if origin is not None and origin.kind in FOLLOWED else None
         if bits is not None and origin is not None:
             bits = moved(bits)
@@ -215,8 +220,7 @@ class UndefinedValues(UndefinedObserver):
             kind, hint = "division", DIVISION_HINT
             message = f"integer division by zero in {who}, and the result {use.replace('something', 'this')}"
         elif origin.kind == "register":
-            hint = "set the register on every path that leads here, or do not read back what was stored"
-            message = f"{origin.what} is stored and was never set; it is read back {read}, and the value {use}{in_whom}"
+            message, hint = _of_register(origin, read, use, in_whom)
         elif origin.kind == CONTESTED:
             kind, hint = "race", _CONTEST_HINT
             message = f"{origin.what} in one instruction, so it may hold either; {who} reads it, and the value {use}"
@@ -225,6 +229,15 @@ class UndefinedValues(UndefinedObserver):
                 f"{origin.kind} memory that nobody wrote ({origin.what}) is read {read}, and the value {use}{in_whom}"
             )
         self._reporter.add(kind, origin.site, message, hint, len(lanes), others)
+
+
+def _of_register(origin: Origin, read: str, use: str, in_whom: str) -> tuple[str, str]:
+    """The end of a message about a register that was never set, and how to correct that."""
+    hint = "set the register on every path that leads here"
+    if origin.site.effects.exchanges:
+        return f"{origin.what} was never set and is passed to other lanes, and the value {use}{in_whom}", hint
+    message = f"{origin.what} is stored and was never set; it is read back {read}, and the value {use}{in_whom}"
+    return message, f"{hint}, or do not read back what was stored"
 
 
 # origins at which findings are reported; values from local or tensor memory are reported where they are used

@@ -40,6 +40,7 @@ from kernbench.ptx.emulator.memory.cells import (
     head_line,
     line_of,
     named,
+    outlived,
     settled,
     unfold,
 )
@@ -140,22 +141,13 @@ def _enter(
 ) -> None:
     """Enter a read of a word whose writes are all ordered, as `note_read` does."""
     cells, lanes, table = shadow.cells, shadow.lanes, shadow.table
-    last, bit, number = np.int64(cells[line, READ]), np.int64(1) << lane, table[warp, NUMBER]
+    last, bit = np.int64(cells[line, READ]), np.int64(1) << lane
     if (last ^ mine) & (STAMP | STRONG) == 0 and last & (15 | MIXED) == touched:
         lanes[line, LANES + READ] |= np.uint32(bit)
     elif last == 0 or (
         last & STRONG == 0
         and not last & 15 & ~touched
-        and settled(
-            last,
-            np.int64(lanes[line, LANES + READ]),
-            number,
-            bit,
-            table[warp, FLOOR],
-            number - table[warp, INSIDE],
-            table[table.shape[0] - 1, 0],
-            known,
-        )
+        and outlived(last, np.int64(lanes[line, LANES + READ]), warp, bit, table, known)
     ):
         cells[line, READ] = np.uint64(mine | touched)
         lanes[line, LANES + READ] = np.uint32(bit)
