@@ -73,12 +73,12 @@ def accesses_of(launch: Launch) -> Array:
     meant = MeantArrays(program, launch.arena)
     meant.begin(launch)
     table[:, layout.SHARED_HIGH] = launch.shared_bytes
-    for number in program.meant:
-        site = program.sites[number]
-        one = meant.only(site)
-        if one is not None:
+    for number, words in program.meant.items():
+        found = meant.behind(words)
+        if len(found) == 1:
+            (one,) = found
             table[number, : layout.IS_MEANT + 1] = one.address, one.address + one.nbytes, layout.MEANT
-        elif meant.arrays(site):
+        elif found:
             raise UnsupportedError("an access that is meant for several arrays")
     # what the non-coherent cache holds may be older than what the launch writes
     table[sorted(program.noncoherent_sites), layout.IS_MEANT] |= layout.NONCOHERENT

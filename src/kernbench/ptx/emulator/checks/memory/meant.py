@@ -51,11 +51,14 @@ class MeantArrays:
         """The arrays that the address of an access is computed from; empty if not certain."""
         found = self._known.get(site.number)
         if found is None:
-            words = self._program.meant.get(site.number, _NO_WORDS)
-            found = self._made.get(words)
-            if found is None:
-                found = self._made[words] = self._arrays(words)
-            self._known[site.number] = found
+            found = self._known[site.number] = self.behind(self._program.meant.get(site.number, _NO_WORDS))
+        return found
+
+    def behind(self, words: frozenset[Word]) -> tuple[Allocation, ...]:
+        """The arrays that words of the parameters point to; empty if not certain."""
+        found = self._made.get(words)
+        if found is None:
+            found = self._made[words] = self._arrays(words)
         return found
 
     def _arrays(self, words: frozenset[Word]) -> tuple[Allocation, ...]:
