@@ -288,10 +288,6 @@ class AsynchronousChecks(AsynchronousObserver):
         """Lanes pass a wait for a parity, before acquiring from it: they must know that the previous phase is over."""
         self._phases.passed(slots, lanes, passed, site)
 
-    def forgotten(self, slot: int) -> None:
-        """A barrier is initialised again after a completed phase that no thread waited for."""
-        self._phases.forgotten(slot)
-
     def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
         """Warps know that their bulk groups up to clocks have read (`sources`) or written."""
         ctas, inside = warps % self._batch.ctas, warps // self._batch.ctas
@@ -445,7 +441,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def stuck(self) -> None:
         """Nothing can continue: report phases with all arrivals that lack bytes, or got too many."""
-        self._phases.ended()
+        self._phases.stuck()
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
         waiting = (state[:, LIVE] == ALIVE) & (state[:, PENDING] == 0) & (state[:, TX] != 0)
@@ -466,7 +462,6 @@ class AsynchronousChecks(AsynchronousObserver):
 
         Expected bytes that never arrive are formal, since a thread that waited for them would not have exited.
         """
-        self._phases.ended()
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
         left = np.flatnonzero((state[:, LIVE] == ALIVE) & (state[:, TX] != 0))
