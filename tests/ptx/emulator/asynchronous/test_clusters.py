@@ -252,6 +252,20 @@ def test_an_arrival_that_the_block_waits_for(end):
     assert kinds(launch(PARTING + end)) == []
 
 
+MEETS = "  barrier.cluster.arrive.release;\n  barrier.cluster.wait.acquire;\n"
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 5])
+def test_a_cluster_barrier_does_not_wait_for_what_exited_threads_have_under_way(schedule):
+    """On an H200 it was complete before the arrival had come, in thousands of blocks of two million (ADR 151)."""
+    run = launch(PARTING + "  @!%p0 bra GONE;\n" + MEETS + "GONE:\n", schedule=schedule)
+    assert kinds(run) == ["use-after-free"]
+    assert run.formal == []
+    assert "the thread exits and does not come to the cluster's barrier, which completes then" in run.findings[0].message
+    assert run.findings[0].hint.startswith("let the arriving thread come to the cluster's barrier, too; ")
+    assert kinds(launch(PARTING + MEETS, schedule=schedule)) == []
+
+
 COMMIT = (
     INIT
     + """  mapa.shared::cluster.u32 %r10, %r3, %r7;

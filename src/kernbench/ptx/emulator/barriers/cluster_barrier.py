@@ -121,6 +121,11 @@ class ClusterBarrier:
                 self._scheduler.push(going)
         return bool(self._scheduler.ready)
 
+    def went_on_without(self, lane: int) -> bool:
+        """Whether the last phase of a lane's cluster was completed without the lane, which has exited."""
+        phase = int(self.phase[self._cluster(np.array([lane]))[0]])
+        return bool(phase > 0 and not self._batch.alive[lane] and self._lane_phase[lane] < phase - 1)
+
     def absent(self, cluster: int) -> Array:
         """Living lanes of a cluster that have not arrived in its phase."""
         lanes = np.flatnonzero(self._batch.alive)
