@@ -223,16 +223,22 @@ class AsynchronousChecks(AsynchronousObserver):
         if len(bad):
             bad = bad[~self._lanes_know(slots[bad], lanes[bad], fence=True)]
         if len(bad):
-            slot = int(slots[bad[0]])
-            message = (
-                f"{thread_name(self._batch, int(lanes[bad[0]]))} begins a copy that completes on {self.name(slot)}, "
-                "and no fence has shown the barrier's initialisation to the async proxy"
-            )
-            hint = (
-                "after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then the CTA barrier"
-            )
-            formal = _INIT_FORMAL if local[bad].all() else ""
-            self._reporter.add("missing-fence", site, message, hint, len(bad), about="init", formal=formal)
+            # another block's barrier does harm, the block's own does not
+            remote = bad[~local[bad]]
+            harmful = remote if len(remote) else bad
+            self._unshown(slots[harmful], lanes[harmful], bool(len(remote)), site)
+
+    def _unshown(self, slots: Array, lanes: Array, remote: bool, site: Site) -> None:
+        """Copies that lanes begin complete on barriers of other blocks (`remote`) or their own, without a fence."""
+        name = self.name(int(slots[0])) + (f" of {self._block(int(slots[0]))}" if remote else "")
+        message = (
+            f"{thread_name(self._batch, int(lanes[0]))} begins a copy that completes on {name}, "
+            "and no fence has shown the barrier's initialisation to the async proxy"
+        )
+        barrier = "the cluster's barrier" if remote else "the CTA barrier"
+        hint = f"after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then {barrier}"
+        why = "" if remote else _INIT_FORMAL
+        self._reporter.add("missing-fence", site, message, hint, len(slots), about="init", formal=why)
 
     def map_written(self, address: int) -> None:
         """A kernel wrote a tensor map to global memory."""
