@@ -4,7 +4,8 @@ Each warp has three counters: operations it began in the tensor core, and loads 
 acquires other warps' counters together with their clocks: through barriers, and through the mbarriers of commits. If a
 kernel uses tcgen05.fence, a warp releases its counters at fence::before_thread_sync, and acquired ones count from the
 next fence::after_thread_sync on. If it has no such fence at all, as compilers write it, synchronisation alone orders.
-An access whose warp has acquired that the earlier one is complete, and lacks only fence::after_thread_sync, is formal.
+An access whose warp has acquired that the earlier one is complete, or that its warp has waited for it, is formal: only
+the fences are missing.
 """
 
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import (
     note_commits,
     publish,
 )
+from kernbench.ptx.emulator.checks.asynchronous.tensor_waits import Waits
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.happens_before.near_rows import each_alone
@@ -86,6 +88,8 @@ class TensorOrder:
         self.first: int = batch.launch.actors.tensor(0)
         self._first_lane: int = batch.launch.actors.lane(0)
         self._fences: bool = batch.program.fences_tensor
+        # when warps waited for their loads and stores, where fences may be missing behind that
+        self._waits: Waits | None = Waits(_FAMILIES, batch.warps) if self._fences else None
         # what each warp knows of the three counters of all warps, as of the last fence
         self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
         # buffer for compiled loops: what one warp knows
@@ -175,15 +179,22 @@ class TensorOrder:
         """wait::ld or wait::st."""
         family = LOADED if loads else STORED
         self._done[family, warps] = self.begun[family, warps]
-        if not self._fences:
-            self._publish(warps)
+        self._awaited(family, warps)
 
     def used(self, load: int, warps: Array) -> None:
         """Registers of the load at a site are used, so that load and all before it are complete."""
         done, number = self._done[LOADED, warps], self._load_numbers(load)[warps]
-        self._done[LOADED, warps] = np.maximum(done, number)
-        if not self._fences:
+        if (number > done).any():
+            self._done[LOADED, warps] = np.maximum(done, number)
+            self._awaited(LOADED, warps)
+
+    def _awaited(self, family: int, warps: Array) -> None:
+        """Warps have waited for loads or stores: they are released at once, or at the next fence, if there is any."""
+        if self._waits is None:
             self._publish(warps)
+        else:
+            ctas, inside = self._cta_and_warp(warps)
+            self._waits.note(family, warps, self._done[family, warps], self._clocks.clocks[ctas, inside, inside])
 
     def _publish(self, warps: Array) -> None:
         """Release the loads and stores that the warps have waited for."""
@@ -317,6 +328,8 @@ class TensorOrder:
         hint, about, formal = _HINTS[found.what], self._reporter.location(other), _LATE_FORMAL if found.late else ""
         if not formal and self._lacks_only_the_fence(found, warp):
             hint, formal = _AFTER_HINT, _AFTER_FORMAL
+        elif not formal and self._waited_before(found, warp):
+            hint, formal = _BEFORE_HINT, _BEFORE_FORMAL
         self._reporter.add(
             "race", site, message, hint, found.count, others, about=about, array="tensor", cause=other, formal=formal
         )
@@ -325,6 +338,15 @@ class TensorOrder:
         """Whether a warp has acquired that the other access is complete, without fence::after_thread_sync since."""
         column = self.first + _FAMILY.get(found.what, TENSOR) * self._batch.warps_per_cta + found.warp
         return bool(self._clocks.rows_of(np.array([warp]))[0, column] >= found.number)
+
+    def _waited_before(self, found: Found, warp: int) -> bool:
+        """Whether a warp has met the other one, directly or not, since that waited for its load or store."""
+        if self._waits is None or found.what not in _FAMILY:
+            return False
+        cta = warp % self._batch.ctas
+        since = self._waits.since(_FAMILY[found.what], found.warp * self._batch.ctas + cta, found.number)
+        known = self._clocks.rows_of(np.array([warp]))[0]
+        return since is not None and max(known[found.warp], known[self._first_lane + found.warp] // WARP) >= since
 
     def uncommitted(self) -> list[tuple[int, Site]]:
         """Lanes whose last operations are not followed by a commit, and those operations."""
@@ -339,6 +361,14 @@ _LATE_FORMAL = (
 _AFTER_FORMAL = (
     "the warp has waited for it (at the mbarrier of its commit, or at a barrier that came after it), and only "
     "fence::after_thread_sync is missing behind that wait: every GPU so far begins what follows a wait after it"
+)
+_BEFORE_FORMAL = (
+    "its warp has waited for it (tcgen05.wait) before the arrival or barrier that this warp has seen, and only "
+    "fence::before_thread_sync is missing there: on every GPU so far it is complete when that wait is over"
+)
+_BEFORE_HINT = (
+    "put tcgen05.fence::before_thread_sync behind tcgen05.wait, before the arrival or barrier, and "
+    "fence::after_thread_sync behind the other warp's wait"
 )
 _AFTER_HINT = "put tcgen05.fence::after_thread_sync behind the wait or barrier, before this access"
 _HINTS = {
