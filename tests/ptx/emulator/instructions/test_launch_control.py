@@ -68,7 +68,7 @@ DONE:
 """
 
 
-def launch(grid, size, schedule="canonical", edit=("", "")):
+def launch(grid, size, schedule="canonical", edit=("", ""), **options):
     text = TEXT.replace("CLUSTER", f".reqnctapercluster {size}, 1, 1").replace(
         ".ALL", ".multicast::cluster::all" if size > 1 else ""
     )
@@ -77,7 +77,7 @@ def launch(grid, size, schedule="canonical", edit=("", "")):
     tasks = grid[0] * grid[1]
     visits, workers = device.array(np.zeros(tasks, np.uint32)), device.array(np.zeros(tasks, np.uint32))
     kernel = ptx.parse(text.replace(*edit)).kernels["kernel"]
-    run = device.launch(kernel, grid, 64, [visits, workers], schedule=schedule)
+    run = device.launch(kernel, grid, 64, [visits, workers], schedule=schedule, **options)
     return run, visits.numpy(), workers.numpy()
 
 
@@ -104,3 +104,10 @@ def test_the_same_blocks_are_taken_over_in_every_run():
 def test_an_answer_that_is_read_too_early():
     run, _, _ = launch((9, 1), 1, edit=("  @!%p3 bra WAIT;\n", ""))
     assert "race" in {finding.kind for finding in run.findings}
+
+
+def test_a_recording_has_all_clusters():
+    run, visits, workers = launch((9, 1), 1, record=True)
+    assert run.recording.ctas == 9
+    assert (visits == 1).all()
+    assert workers.tolist() == list(range(9))
