@@ -308,14 +308,44 @@ class TensorOrder:
         if self._log is not None:
             family, groups = _FAMILY.get(what, TENSOR), self._cells.groups(region)
             self._log.tensor(writes, site, who, family, groups, (region.first, region.last))
-        for found in self._cells.enter(region, writes, what, self._number(site), who):
+        races, formal = self._enter(region, writes, what, site, who)
+        for found in races:
             if not self._clocks.exhausted:
-                self._race(found, warps, writes, what, site)
+                self._race(found, warps, writes, what, site, formal)
+
+    def _enter(self, region: Region, writes: bool, what: int, site: Site, who: Who) -> tuple[list[Found], str]:
+        """Enter accesses to a region: those that are not ordered before, and why they are formal, if they are.
+
+        Who frees columns may know that they are done with by a barrier that others have exited before.
+        """
+        number = self._number(site)
+        if what != FREE:
+            return self._cells.enter(region, writes, what, number, who), ""
+        before = self._cells.cells[who.ctas].copy()
+        found = self._cells.enter(region, writes, what, number, who)
+        more = self._with_exited(who) if found else None
+        if more is None:
+            return found, ""
+        self._cells.cells[who.ctas] = before
+        again = self._cells.enter(region, writes, what, number, more)
+        return (again, "") if again else (found, _EXITED_FORMAL)
+
+    def _with_exited(self, who: Who) -> Who | None:
+        """A warp with what those knew that had exited when the cluster's barrier let it go on; None without any."""
+        count, ctas = self._batch.warps_per_cta, self._batch.ctas
+        warp = int(who.warps[0]) * ctas + int(who.ctas[0])
+        exited = self._batch.scheduler.cluster.exited_before(warp * WARP)
+        if not len(exited):
+            return None
+        rows = self._clocks.rows_of(exited)
+        theirs = rows[:, self.first : self.first + _FAMILIES * count].max(axis=0).reshape(_FAMILIES, count)
+        known, clocks = np.maximum(who.known, theirs), np.maximum(who.known_clocks, rows[:, :count].max(axis=0))
+        return Who(who.ctas, who.warps, who.numbers, who.clocks, known, clocks)
 
     def _number(self, site: Site) -> int:
         return int(self._checks.sites.number(site))
 
-    def _race(self, found: Found, warps: Array, writes: bool, what: int, site: Site) -> None:
+    def _race(self, found: Found, warps: Array, writes: bool, what: int, site: Site, formal: str = "") -> None:
         other = self._checks.sites.numbered[found.site]
         warp = int(warps[found.operation])
         verb = "frees" if what == FREE else "writes" if writes else "reads"
@@ -325,7 +355,8 @@ class TensorOrder:
             f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
         )
         others = self._reporter.other(f"the other access, by {them}", other)
-        hint, about, formal = _HINTS[found.what], self._reporter.location(other), _LATE_FORMAL if found.late else ""
+        hint, about = _HINTS[found.what], self._reporter.location(other)
+        formal = formal or (_LATE_FORMAL if found.late else "")
         if not formal and self._lacks_only_the_fence(found, warp):
             hint, formal = _AFTER_HINT, _AFTER_FORMAL
         elif not formal and self._waited_before(found, warp):
@@ -361,6 +392,10 @@ _LATE_FORMAL = (
 _AFTER_FORMAL = (
     "the warp has waited for it (at the mbarrier of its commit, or at a barrier that came after it), and only "
     "fence::after_thread_sync is missing behind that wait: every GPU so far begins what follows a wait after it"
+)
+_EXITED_FORMAL = (
+    "a warp that had seen that it is done has exited since, and the cluster's barrier at which this warp has waited "
+    "was complete only then: every GPU so far counts a thread as exited after its last wait is over"
 )
 _BEFORE_FORMAL = (
     "its warp has waited for it (tcgen05.wait) before the arrival or barrier that this warp has seen, and only "
