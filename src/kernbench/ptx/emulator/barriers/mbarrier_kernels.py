@@ -298,12 +298,14 @@ def _list(slot: Int, lane: Int, position: Int, what: Arriving, barriers: Barrier
         return
     comers = barriers.comers[slot, row[PHASE] & 1, inside]
     if comers[WARP] != row[PHASE] + 1:
-        comers[:] = 0
+        for k in range(WARP):
+            comers[k] = 0
         comers[WARP] = row[PHASE] + 1
     before = comers[lane % WARP]
-    if (before < 0 < known) or (known < 0 < before):
+    if before != 0 and (before > 0) != (known > 0):
         row[UNLISTED] = 1
-    elif abs(known) > abs(before):
+    else:
+        # both only grow
         comers[lane % WARP] = known
 
 
