@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 _ARCH = "sm_90a"
 # the property of a test that holds a note
 _FORMAL = "kernbench_formal"
-# the open context of the emulated GPU, its session, and of a test how many launches there were before
+# the open context of the emulated GPU, its session, and of a test how many launches and calls of the host with findings
+# there were before
 _EMULATED: pytest.StashKey[Any] = pytest.StashKey()
 _SESSION: pytest.StashKey[Any] = pytest.StashKey()
-_SEEN: pytest.StashKey[int] = pytest.StashKey()
+_SEEN: pytest.StashKey[tuple[int, int]] = pytest.StashKey()
 _MARK = 'kernbench(bench, panel=None, settings=None, **options): the bench that "kernbench_run" runs, and how'
 
 
@@ -209,12 +210,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     session = item.config.stash.get(_SESSION, None)
     if session is None:
         return report
-    seen = item.stash.get(_SEEN, 0)
-    fresh = session.launches[seen:]
-    item.stash[_SEEN] = len(session.launches)
-    bad = [launch for launch in fresh if not launch.ok]
+    launches, calls = item.stash.get(_SEEN, (0, 0))
+    fresh = [*session.launches[launches:], *session.calls[calls:]]
+    item.stash[_SEEN] = len(session.launches), len(session.calls)
+    bad = [one for one in fresh if not one.ok]
     if bad:
-        from kernbench.ptx.doors.session import describe, summary_of
+        from kernbench.ptx.doors.causes import describe, summary_of
 
         # of a test that failed by itself, what was found stands beside its own reason
         if report.passed:
@@ -229,7 +230,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """What is launched from now on is this test's."""
     session = item.config.stash.get(_SESSION, None)
     if session is not None:
-        item.stash[_SEEN] = len(session.launches)
+        item.stash[_SEEN] = len(session.launches), len(session.calls)
         # a test whose launch took the GPU with it fails alone
         from kernbench.ptx.doors.driver.local import restore
 

@@ -42,6 +42,7 @@ PACKAGES = (
     "mesh/time",
     "npu",
     "ptx/emulator",
+    "ptx/executor",
     "ptx/numerics",
     "ptx/recording",
     "ptx/sass",

@@ -295,6 +295,22 @@ class KeptCode:
             made = self.kept_or_made(name, lambda: _Made(translated(text, optimised=False), []))
         return None if made is None else made.code
 
+    def functions(self, makers: dict[str, Callable[[str], str]]) -> dict[str, int]:
+        """Addresses of functions that only machine code calls, by name; `makers` give their texts, if not cached.
+
+        Each function is the only exported symbol of its text. Unlike `addresses` it optimises, and errors are raised.
+        """
+        with compiled.counted():
+            codes = {}
+            for name, make in makers.items():
+                made = self.kept(name) or self.kept_or_made(name, partial(self._optimised_function, name, make))
+                codes[name] = made.code
+            return located(codes)
+
+    @staticmethod
+    def _optimised_function(name: str, make: Callable[[str], str]) -> _Made:
+        return _Made(translated(make(name), vectorised=True), [])
+
     def path(self, name: str, suffix: str = SUFFIX) -> Path | None:
         """The cache file of machine code with some name; None without a cache."""
         if not compiled.folder():

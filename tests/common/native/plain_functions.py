@@ -256,3 +256,15 @@ def too_early():
     if loop is None:
         later = 1
     return loop
+
+
+def wide_again(values, out):
+    """Constants of narrow types keep their sign and value where they meet wide numbers."""
+    for i in range(values.size):
+        out[i] = max(min(values[i], np.int32(-5)), np.int32(-90)) + np.int8(-3) + np.uint8(250)
+
+
+def by_address(values, out):
+    """The lengths of arrays by address, and buffers on the stack, are not known to Python."""
+    for i in range(values.size):
+        out[i] = 7 // 2 + 7 % 4 + values[i]

@@ -284,3 +284,14 @@ def test_numbers_that_no_kind_has_are_left_to_numba():
     loop = native_loop(plain.divided)
     assert loop(np.uint64(1 << 63), np.uint64(2)) == 1 << 62
     assert loop(1 << 63, 2) == compiled.njit()(plain.divided)(1 << 63, 2)
+
+
+def test_constants_of_narrow_types_keep_their_sign():
+    values = np.array([-1000, -91, -90, -20, -5, 0, 1000])
+    for function in (plain.wide_again, plain.by_address):
+        found, expected = np.zeros((2, len(values)), np.int64)
+        loop = native_loop(function)
+        loop(values, found)
+        assert is_native(loop)
+        function(values, expected)
+        assert found.tolist() == expected.tolist()

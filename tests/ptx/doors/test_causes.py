@@ -9,9 +9,8 @@ from rich.table import Table
 from tests.ptx.doors.kernels import ADD_ONE, word
 
 from kernbench.cli.output.console import errors, results
-from kernbench.ptx.doors.causes import Cause, causes_of, key_of
+from kernbench.ptx.doors.causes import Cause, causes_of, describe, key_of, summary_of
 from kernbench.ptx.doors.options import Options
-from kernbench.ptx.doors.session import describe, summary_of
 from kernbench.ptx.doors.summary import read_session
 from kernbench.ptx.doors.terms.running import running_test
 from kernbench.ptx.emulator.program.locations import library_of

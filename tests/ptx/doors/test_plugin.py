@@ -95,6 +95,46 @@ def test_a_finding_fails_the_test_that_made_it(pytester):
     assert reports.count("add_one (launch 2): finished") == 1
 
 
+COPIES = """
+def copied(nbytes):
+    from kernbench.ptx.doors.driver.requests import Request
+    from kernbench.ptx.doors.driver.service import DriverService
+    from kernbench.ptx.doors.opening.emulated import current
+
+    service = DriverService(current())
+    (x,) = service.answer(Request.ALLOCATE, (256, 1), b"").words
+    service.answer(Request.SET, (x, 128, 128, 1), b"")
+    service.answer(Request.COPY, (0x7FFF00001000, nbytes, nbytes, x, nbytes, nbytes, nbytes, 1, 1, 0), b"")
+
+
+def test_written():
+    copied(128)
+
+
+def test_unwritten():
+    copied(256)
+
+
+def test_unwritten_as_well():
+    copied(256)
+
+
+def test_written_again():
+    copied(128)
+"""
+
+
+def test_a_copy_of_what_nobody_wrote_fails_the_test_that_makes_it(pytester):
+    pytester.makepyfile(test_copies=COPIES)
+    done = pytester.runpytest_inprocess(
+        "-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", "--kernbench", "sm_90a"
+    )
+    done.assert_outcomes(passed=2, failed=2)
+    shown = "\n".join(done.outlines)
+    assert shown.count("nobody wrote 128 of the 256 bytes") == 2
+    assert "::test_unwritten - uninitialised-read" in shown
+
+
 @pytest.mark.programs
 def test_findings_of_workers_reach_the_report(pytester, monkeypatch):
     """pytest-xdist: the tests run in processes of their own, each with a GPU of its own."""

@@ -100,7 +100,9 @@ def test_refusals(lab):
             call()
 
 
-def test_the_cost_of_a_thread_does_not_grow_with_the_grid(lab):
+def test_the_cost_of_a_thread_does_not_grow_with_the_grid():
+    # by the executor it does not, and no launch has a cost of its own
+    lab = Lab(ptx.EmulatedDevice("sm_100a", fast_paths="-executor"))
     small = lab.launch(COPY, np.zeros(2048, "f4"), lab.empty(2048, "f4"), grid=32, block=64)
     large = lab.launch(COPY, np.zeros(1 << 16, "f4"), lab.empty(1 << 16, "f4"), grid=1024, block=64)
     assert large.metrics["steps"] <= 4 * small.metrics["steps"]
@@ -153,8 +155,9 @@ DONE:""",
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("checks", [True, False])
 @pytest.mark.parametrize("body", ENDINGS.values(), ids=ENDINGS)
-def test_registers_go_with_their_launch(body, checks, lab, monkeypatch):
+def test_registers_go_with_their_launch(body, checks, monkeypatch):
     """The next launch takes their memory, which it does not find where only a cycle holds it."""
+    lab = Lab(ptx.EmulatedDevice("sm_100a", fast_paths="-executor"))
     taken, make = [], Batch._make_registers
 
     def made(batch):

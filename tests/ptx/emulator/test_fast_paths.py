@@ -27,6 +27,7 @@ EMULATOR = Path(kernbench.ptx.emulator.__file__).parent
 FAST, PLAIN = "fast", "plain"
 # fast path -> whether a function belongs to it or to the plain code, and the function: its module and name
 PATHS = {
+    "executor": (FAST, "engine.launch", "Launch._is_attempted"),
     "fused_steps": (FAST, "fused.runs", "_Form.spend"),
     "runs_of_warps": (FAST, "lanes.window", "RunWindow.__init__"),
     "late_tracking": (PLAIN, "engine.scheduler", "Scheduler._follow_undefined"),
@@ -137,7 +138,9 @@ def calls(monkeypatch, asked):
 
 
 def test_every_fast_path_is_taken_and_none_with_the_switch_off(monkeypatch):
-    fast, plain = calls(monkeypatch, "all"), calls(monkeypatch, "none")
+    # what the executor runs takes no other fast path
+    fast, plain = calls(monkeypatch, "-executor"), calls(monkeypatch, "none")
+    fast["executor"] = calls(monkeypatch, "all")["executor"]
     kinds = {name: kind for name, (kind, _, _) in PATHS.items()}
     assert {name for name in PATHS if fast[name]} == {name for name in PATHS if kinds[name] == FAST}
     assert {name for name in PATHS if plain[name]} == {name for name in PATHS if kinds[name] == PLAIN}
@@ -206,5 +209,7 @@ def test_some_alone_and_names_that_are_none(monkeypatch):
         MisuseError, match=r"KERNBENCH_FAST_PATHS='wordloads': unknown fast path .*Did you mean 'word_loads'"
     ):
         ptx.EmulatedDevice()
-    with pytest.raises(MisuseError, match="fast paths='some': unknown fast path 'some'; known: all, none, fused_steps"):
+    with pytest.raises(
+        MisuseError, match="fast paths='some': unknown fast path 'some'; known: all, none, executor, fused_steps"
+    ):
         ptx.EmulatedDevice(fast_paths="some")

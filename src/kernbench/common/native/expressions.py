@@ -12,14 +12,20 @@ from numpy.typing import NDArray
 from kernbench.common.native.kinds import (
     ADDRESS,
     BLOCK,
+    EMPTIES,
     EMPTY,
     INT,
     LANE,
     PREFETCH,
     READ,
     ROOM,
+    ROWS,
+    SPACES,
     TRUTH,
     UINT,
+    UNKNOWN_LENGTH,
+    VIEWS,
+    WARP_LENGTH,
     WRITE,
     Array,
     Instruction,
@@ -179,7 +185,7 @@ class Expressions:
         offsets = []
         for index, length in zip(indices, lengths, strict=False):
             leaf, negative = self._index(index)
-            if negative:
+            if negative and length != UNKNOWN_LENGTH:
                 below, behind = out.put(f"icmp slt i64 {leaf}, 0"), out.put(f"add i64 {leaf}, {length}")
                 leaf = out.put(f"select i1 {below}, i64 {behind}, i64 {leaf}")
             offsets.append(leaf)
@@ -435,6 +441,17 @@ class Expressions:
         where = self.out.put(f'call ptr asm sideeffect "", "=r,0"(ptr {self.functions.table(table.value)})')
         return Value(Array(scalar_of(table.value.dtype), 1, True), (where, str(table.value.size)))
 
+    def _view(self, given: list[ast.expr], kind: Scalar, length: str) -> Known:
+        """The elements from an address on."""
+        address = self.out.cast(self.value(given[0]), INT) if given else "0"
+        return Value(Array(kind, 1, True), (self.out.put(f"inttoptr i64 {address} to ptr"), length))
+
+    def _space(self, given: list[ast.expr], kind: Scalar) -> Known:
+        """A buffer on the stack."""
+        name = f"%{self.out.name('space')}"
+        self.rooms.append(f"  {name} = alloca [{BLOCK} x {kind.stored}], align 64")
+        return Value(Array(kind, 1, True), (name, str(BLOCK)))
+
     def _read(self, given: list[ast.expr]) -> Known:
         room, index = (self.value(item) for item in given)
         return self.read(room, [Value(UINT, (self.out.cast(index, UINT),))])
@@ -522,6 +539,12 @@ _OF_ROWS: dict[Instruction, Callable[[Expressions, list[ast.expr]], Known]] = {
     READ: Expressions._read,
     WRITE: Expressions._write,
     PREFETCH: Expressions._prefetch,
+    **{
+        which[name]: partial(Expressions._view, kind=scalar_of(np.dtype(name)), length=length)
+        for which, length in ((VIEWS, UNKNOWN_LENGTH), (ROWS, WARP_LENGTH), (EMPTIES, "0"))
+        for name in which
+    },
+    **{which: partial(Expressions._space, kind=scalar_of(np.dtype(name))) for name, which in SPACES.items()},
 }
 _CALLS: dict[str, Callable[[Expressions, list[ast.expr]], Known]] = {
     "len": Expressions._len,
@@ -568,5 +591,7 @@ def _folded(operator: str, one: Known, two: Known) -> Static | None:
         "RShift": lambda: a >> b,
         "BitAnd": lambda: a & b,
         "BitOr": lambda: a | b,
+        "FloorDiv": lambda: a // b if b else 1 << 64,
+        "Mod": lambda: a % b if b else 1 << 64,
     }.get(operator, lambda: 1 << 64)()
     return Static(found) if -(1 << 63) <= found < 1 << 63 else None

@@ -27,7 +27,7 @@ from kernbench.common.native.kinds import (
     parts,
     unified,
 )
-from kernbench.common.native.writer import PRELUDE, is_number, number_kind
+from kernbench.common.native.writer import AS_VECTOR, PRELUDE, VECTOR_COUNTS, is_number, number_kind
 
 # maximum number of passes over a function until the kinds of its variables are stable
 _PASSES = 8
@@ -398,7 +398,7 @@ class _Body(Expressions):
         self._loops.pop()
         out.label(following)
         out.do(f"%{counter}.next = add {'nuw' if numbers.kind == UINT else 'nsw'} i64 {at}, {numbers.step}")
-        out.jump(test)
+        out.leave(f"br label %{test}{AS_VECTOR if numbers.stop in VECTOR_COUNTS else ''}")
         out.label(after)
 
     def _goes_on(self, numbers: _Range, at: str) -> str:

@@ -90,6 +90,17 @@ class Instruction:
 LANE, ROOM, ADDRESS, READ, WRITE, PREFETCH = (
     Instruction((), TRUTH, name) for name in ("lane", "room", "address", "read", "write", "prefetch")
 )
+# arrays by address, for code that has nothing else:
+# - `view(address)`: the elements of one kind from there on; indices must not be negative, and its length is unknown
+# - `row(address)`: the same with one element for each lane of a warp
+# - `empty()`: no elements
+# - `space()`: a buffer on the stack, as `room` but of any kind
+_ELEMENTS = ("b1", "u1", "u2", "u4", "u8", "i4", "i8", "f4", "f8")
+VIEWS = {name: Instruction((INT,), TRUTH, f"view {name}") for name in _ELEMENTS}
+ROWS = {name: Instruction((INT,), TRUTH, f"row {name}") for name in _ELEMENTS}
+EMPTIES = {name: Instruction((), TRUTH, f"empty {name}") for name in _ELEMENTS}
+SPACES = {name: Instruction((), TRUTH, f"space {name}") for name in _ELEMENTS}
+UNKNOWN_LENGTH, WARP_LENGTH = "-1", "32"
 # lanes of a block
 BLOCK = 256
 

@@ -15,10 +15,28 @@ _DIVISION = {"FloorDiv": "floordiv", "Mod": "floormod"}
 _ORDER = {"Lt": "lt", "LtE": "le", "Gt": "gt", "GtE": "ge"}
 _FLOAT_ORDER = {"Eq": "oeq", "NotEq": "une", "Lt": "olt", "LtE": "ole", "Gt": "ogt", "GtE": "oge"}
 
+# a loop of so many rounds is one vector: it is not unrolled before that is tried
+VECTOR_COUNTS = ("16",)
+AS_VECTOR = ", !llvm.loop !900"
 # Prelude of every module. Division by zero gives zero and sets a flag; the entry raises the exception. The least
 # integer divided by -1 gives zero, as in numba.
 PRELUDE = """
 @failed = internal global i32 0
+!900 = distinct !{!900, !901}
+!901 = !{!"llvm.loop.unroll.disable"}
+define internal i64 @enter(i64 %code, i64 %warp, i64 %record, i64 %mask) noinline {
+  %function = inttoptr i64 %code to ptr
+  %w = inttoptr i64 %warp to ptr
+  %r = inttoptr i64 %record to ptr
+  %m = trunc i64 %mask to i32
+  call void %function(ptr %w, ptr %r, i32 %m)
+  ret i64 0
+}
+define internal float @float_of_half(i16 %bits) alwaysinline {
+  %half = bitcast i16 %bits to half
+  %wide = fpext half %half to float
+  ret float %wide
+}
 define internal i64 @floordiv(i64 %a, i64 %b) alwaysinline {
   %zero = icmp eq i64 %b, 0
   br i1 %zero, label %bad, label %good
@@ -175,7 +193,7 @@ class Writer:
         if old.bits == kind.bits:
             return leaf
         if leaf.lstrip("-").isdigit():
-            return leaf if old.bits < kind.bits else str(int(leaf) & ((1 << kind.bits) - 1))
+            return leaf if old.bits < kind.bits else str(_wrapped(int(leaf), kind))
         how = "trunc" if old.bits > kind.bits else "sext" if old.form == "i" else "zext"
         return self.put(f"{how} {old.code} {leaf} to {kind.code}")
 
@@ -264,6 +282,12 @@ class Writer:
         left, right = self.cast(one, kind), self.cast(two, kind)
         name = f"llvm.{'s' if kind.form == 'i' else 'u'}{operator}.{kind.code}"
         return Value(kind, (self.put(f"call {kind.code} @{name}({kind.code} {left}, {kind.code} {right})"),))
+
+
+def _wrapped(number: int, kind: Scalar) -> int:
+    """A number as one of a kind has it, with its sign: a constant that is widened later keeps its value."""
+    kept = number & ((1 << kind.bits) - 1)
+    return kept - (1 << kind.bits) if kind.form == "i" and kept >> (kind.bits - 1) else kept
 
 
 def number_kind(value: Value) -> Scalar:

@@ -28,6 +28,7 @@ from kernbench.ptx.emulator.memory.arena import NOTHING, WRITTEN, Allocation, Ar
 from kernbench.ptx.emulator.memory.loading import LoadedModule
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.emulator.units.observer import LaunchObserver
+from kernbench.ptx.executor.running import is_run
 from kernbench.ptx.launching.arguments import pack_arguments
 from kernbench.ptx.launching.blocks import blocks_of, clusters_of
 from kernbench.ptx.launching.device_base import (
@@ -268,7 +269,7 @@ class EmulatedDevice(Device):
         self._pass(setting.parameters)
         checker = Checks(program, self._arena, names, order) if checks else None
         observer = checker or LaunchObserver()
-        launch = Launch(program, self._arena, self.machine, setting, observer, probe, naming, recorder)
+        launch = Launch(program, self._arena, self.machine, setting, observer, probe, naming, recorder, is_run)
         if probe is not None and checker is not None:
             checker.reporter.log.on_finding = probe.found
         try:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,7 +22,12 @@ from kernbench.ptx.doors.arena import LARGE, POISON_WORD, MappedArena
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, TRACKED, UNWRITTEN, WRITTEN, Allocation
 from kernbench.ptx.emulator.memory.pages.large import BLOCK
 from kernbench.ptx.emulator.memory.pages.mapping import bytes_at
+from kernbench.result.finding import SourceLocation
 
+# in place of a unit: calls say what is written, contents say nothing
+_BY_CALLS = 0
+# the bit in which the states of written and unwritten bytes differ
+_IS_WRITTEN = WRITTEN & ~UNWRITTEN
 # arrays up to this size may be tables of pointers
 _TABLE_BYTES = 1 << 20
 _POISON_HALVES = np.array([POISON_WORD & 0xFFFF, POISON_WORD >> 16], np.uint16)
@@ -40,6 +46,15 @@ class Adopted:
     out_of_reach: bool = False
 
 
+@dataclass(frozen=True)
+class Made:
+    """Where the program made an array, and its shape, if its elements lie one behind the other."""
+
+    site: SourceLocation | None
+    shape: tuple[int, ...] = ()
+    itemsize: int = 1
+
+
 class DeviceMemory:
     """The global memory of this process's emulated GPU; addresses are host addresses, so `view` needs no copy."""
 
@@ -48,6 +63,8 @@ class DeviceMemory:
         self.lock = RLock()
         # allocations with unwritten bytes that the host may write directly -> bytes that it writes together
         self._watched: dict[int, int] = {}
+        # arrays that the program made without writing them
+        self.made: WeakKeyDictionary[Allocation, Made] = WeakKeyDictionary()
         # addresses released by finalisers, which may run at any point
         self._given_back: deque[int] = deque()
         self._adopted: dict[int, Adopted] = {}
@@ -135,7 +152,10 @@ class DeviceMemory:
 
     def undefined(self, address: int, nbytes: int) -> Array:
         """Which bytes of a range are unwritten."""
-        unwritten: Array = (self._states(address, nbytes) & ~np.uint8(TRACKED)) == UNWRITTEN
+        states = self._states(address, nbytes)
+        if all_written(states):
+            return np.zeros(nbytes, np.bool_)
+        unwritten: Array = (states & ~np.uint8(TRACKED)) == UNWRITTEN
         return unwritten
 
     def watch(self, address: int, unit: int = 4) -> None:
@@ -149,9 +169,52 @@ class DeviceMemory:
         elif found.sparse:
             self.arena.fill_state(found, WRITTEN | TRACKED)
 
+    def note_made(self, address: int, made: Made) -> None:
+        """The program has made this array, without writing it."""
+        self.made[self._holding(address, 0)] = made
+
+    def watch_calls(self, address: int) -> None:
+        """Calls say what is written in this allocation: its unwritten bytes contain other values than poison."""
+        found = self._holding(address, 0)
+        if found.nbytes < LARGE:
+            self._watched.setdefault(found.address, _BY_CALLS)
+
     def watches_any(self, addresses: Iterable[int]) -> bool:
-        """Whether one of some allocations, by first address, may have unwritten bytes that the host writes directly."""
+        """Whether one of some allocations, by first address, may have unwritten bytes."""
         return bool(self._watched) and any(address in self._watched for address in addresses)
+
+    @property
+    def watches(self) -> bool:
+        """Whether any allocation that the host writes directly may have unwritten bytes."""
+        return bool(self._watched)
+
+    def settle_range(self, address: int, nbytes: int) -> Array | None:
+        """The states of a range, after direct host writes to it are marked as written; None if all of it is written."""
+        found = self._holding(address, nbytes)
+        unit = self._watched.get(found.address, _BY_CALLS)
+        first, last = address - found.address, address - found.address + nbytes
+        start, end = first // 4 * 4, min(-(-last // 4) * 4, found.nbytes)
+        states = self.arena.states(found)
+        if _settled(self.arena.contents(found)[start:end], states[start:end], unit):
+            if end - start == found.nbytes:
+                self._watched.pop(found.address, None)
+            return None
+        part = states[first:last]
+        return None if all_written(part) else part
+
+    def reached(self, address: int) -> Allocation | None:
+        """The allocation at an address as a kernel uses it, which may be one of adopted memory."""
+        return self.arena.holding(self.arena.real(address))
+
+    def unwritten_bytes(self, found: Allocation) -> int:
+        """How many bytes of an allocation are unwritten; 0 for a large one, whose pages are allocated on touch."""
+        if found.nbytes >= LARGE:
+            return 0
+        states = self.arena.states(found)
+        unit = self._watched.get(found.address, _BY_CALLS)
+        if all_written(states) or _settled(self.arena.contents(found), states, unit):
+            return 0
+        return int(np.count_nonzero((states & ~np.uint8(TRACKED)) == UNWRITTEN))
 
     def settle(self) -> None:
         """Before a launch: mark direct host writes as written, and copy adopted memory in."""
@@ -200,6 +263,10 @@ class DeviceMemory:
                     self.arena.fill_state(found, WRITTEN | (TRACKED if found.sparse else 0))
                 else:
                     self.arena.states(found)[...] |= np.uint8(WRITTEN)
+
+    def arguments(self, parameters: Iterable[bytes]) -> list[Allocation]:
+        """The allocations that the parameters of a launch point into, without tables of pointers."""
+        return list(dict.fromkeys(self._pointed_to(b"".join(map(_padded, parameters)))))
 
     def _pointed_to(self, data: bytes) -> Iterator[Allocation]:
         """The allocations that 64-bit words point into."""
@@ -281,11 +348,20 @@ def _padded(parameter: bytes) -> bytes:
     return parameter.ljust(-(-len(parameter) // 8) * 8, b"\0")
 
 
+def all_written(states: Array) -> bool:
+    """Whether all bytes of live memory are written, in one pass without a copy."""
+    return bool(int(np.bitwise_and.reduce(states)) & _IS_WRITTEN) if states.size else True
+
+
 def _settled(memory: Array, states: Array, unit: int) -> bool:
     """Mark bytes that no longer contain poison as written; returns whether nothing unwritten is left."""
+    if all_written(states):
+        return True
     left = (states & ~np.uint8(TRACKED)) == UNWRITTEN
     if not left.any():
         return True
+    if unit == _BY_CALLS:
+        return False
     whole = memory.size // 4 * 4
     halves = memory[:whole].view(np.uint16).reshape(-1, 2) != _POISON_HALVES
     changed = np.repeat(halves.reshape(-1), 2) if unit == 2 else np.repeat(halves.any(axis=1), 4)

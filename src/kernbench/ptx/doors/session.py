@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from kernbench.common.errors import KernbenchError, MisuseError
-from kernbench.ptx.doors.causes import key_of
+from kernbench.ptx.doors.causes import HostCall, Judged, describe, summary_of
 from kernbench.ptx.doors.device import DoorDevice, LaunchRequest, RunSetting
 from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError, clock, cpu_clock
 from kernbench.ptx.doors.gpus import whole_architecture
@@ -22,10 +22,12 @@ from kernbench.ptx.doors.lost import Loss
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
-from kernbench.ptx.doors.records import Record, RecordWriter
+from kernbench.ptx.doors.records import HOST, Record, RecordWriter
 from kernbench.ptx.doors.terms.own_lines import located
 from kernbench.ptx.doors.terms.running import running_test
+from kernbench.ptx.doors.terms.unwritten import History, LaunchName
 from kernbench.ptx.doors.terms.words import Words
+from kernbench.ptx.emulator.checks.findings.advice import MADE
 from kernbench.ptx.launching.device_base import kernel_of
 from kernbench.ptx.names.demangling import title as title_of
 from kernbench.ptx.text.errors import PtxError
@@ -46,7 +48,7 @@ _STEPS = 2_000_000_000
 class UnsafeLaunchError(KernbenchError):
     """A launch had findings, and the options ask to stop the program there; `launch` is its record."""
 
-    def __init__(self, launch: "Launch"):
+    def __init__(self, launch: "Launch | HostCall"):
         found = "; ".join(str(finding) for finding in launch.findings[:3]) or str(launch.status)
         super().__init__(f"{launch.title}: {found}")
         self.launch = launch
@@ -135,6 +137,16 @@ class Launch:
         finished = self.run is None or self.run.status is Status.FINISHED
         return finished and not self.findings and (not self.error or self.accepted)
 
+    @property
+    def heading(self) -> str:
+        """Which one it is, with its kernel and the line that launched."""
+        return f"{self.title} ({self.short}{f' launched at {self.site}' if self.site else ''})"
+
+    @property
+    def short(self) -> str:
+        """Which one it is, by its number."""
+        return f"launch {self.number}"
+
     def to_dict(self) -> Record:
         """Plain data for JSON."""
         run = self.run
@@ -199,6 +211,9 @@ class Session:
         self.memory: DeviceMemory = process_memory()
         self.device = DoorDevice(self.arch, self.memory)
         self.launches: list[Launch] = []
+        # calls of the host with a finding
+        self.calls: list[HostCall] = []
+        self.history = History(self.memory)
         # whether the GPU is lost: front ends without a driver of their own ask before each call
         self.loss = Loss(self.options.keep_going)
         self._writer = None if folder is None else RecordWriter(folder)
@@ -229,12 +244,15 @@ class Session:
 
     @property
     def findings(self) -> list[Finding]:
-        """All findings of all launches, in order."""
-        return [finding for launch in self.launches for finding in launch.findings]
+        """All findings of all launches, in order, and those of calls of the host."""
+        return [finding for one in self._judged() for finding in one.findings]
+
+    def _judged(self) -> list[Judged]:
+        return [*self.launches, *self.calls]
 
     def assert_safe(self) -> None:
         """Raise `AssertionError` with all findings, if there are any or a launch did not end."""
-        bad = [launch for launch in self.launches if not launch.ok]
+        bad = [one for one in self._judged() if not one.ok]
         if bad:
             raise AssertionError(f"{summary_of(bad)}\n{describe(bad)}")
 
@@ -269,6 +287,20 @@ class Session:
         """Write a record of something other than a launch."""
         if self._writer is not None:
             self._writer.write(record)
+
+    @property
+    def judges(self) -> bool:
+        """Whether anything is checked now."""
+        return self.options.checks and self._predictions is None
+
+    def report(self, finding: Finding, test: str | None = None) -> HostCall:
+        """Keep and record a finding of a call of the host, outside of any launch, in the running test or another."""
+        with self._lock:
+            call = HostCall(len(self.calls) + 1, finding)
+            self.calls.append(call)
+            about = {"title": HOST, "number": call.number, "test": running_test() if test is None else test}
+            self.note({"event": "host", **about, "findings": [finding.to_dict()]})
+        return call
 
     def load(self, text: str) -> LoadedText:
         """The module of a PTX text; the same text gives the same module with its variables."""
@@ -391,7 +423,9 @@ class Session:
                 forecast.before(self._instructions(request, title))
                 self.note({"event": "begin", **about})
                 before = None if self._comparison is None else self._comparison.before()
+                used = self.history.before(request.parameters)
                 run = self._emulate(request, self._setting(treatment, forecast, alike), notes.words)
+                self.history.after(used, LaunchName(number, title, site, grid))
                 if self._comparison is not None and before is not None:
                     agreement = self._comparison.after(request, run, before).to_dict()
                 if self._predictions is not None:
@@ -426,6 +460,8 @@ class Session:
             raise
         if words is not None:
             run.findings, run.formal = words.fit(run.findings), words.fit(run.formal)
+        initialised = MADE if words is None else words.made
+        run.findings = self.history.explained(run.findings, request.parameters, request.names, initialised)
         return run
 
     def _alike(self, request: LaunchRequest) -> Hashable:
@@ -520,44 +556,3 @@ def _comparison(device: DoorDevice, options: Options) -> "LaunchComparison":
     from kernbench.ptx.comparing.sessions import LaunchComparison
 
     return LaunchComparison(device, options.compare, options.search, options.max_seconds)
-
-
-def summary_of(launches: Sequence[Launch]) -> str:
-    """What is wrong with launches in a few words, the kind first, since such lines are truncated at their end."""
-    found = {key_of(finding): finding for launch in reversed(launches) for finding in reversed(launch.findings)}
-    if not found:
-        return f"{launches[0].status}: {launches[0].title}"
-    *_, first = found.values()
-    at = f" at {Path(first.where.file).name}:{first.where.line}" if first.where is not None else ""
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{first.kind}{at}{more}"
-
-
-def describe(launches: Sequence[Launch]) -> str:
-    """What is wrong with launches, in words: each with its findings, their source lines and hints.
-
-    A finding of which an earlier launch has shown the cause is only counted.
-    """
-    lines: list[str] = []
-    shown: dict[Hashable, int] = {}
-    for launch in launches:
-        where = f" launched at {launch.site}" if launch.site else ""
-        lines.append(f"{launch.title} (launch {launch.number}{where}): {launch.status}")
-        if launch.error:
-            lines.append(f"  {launch.error}")
-        earlier = Counter(shown[key_of(one)] for one in launch.findings if key_of(one) in shown)
-        lines += [f"  {count} as in launch {number}" for number, count in earlier.items()]
-        for finding in launch.findings:
-            if key_of(finding) not in shown:
-                lines += _finding_lines(finding)
-        for finding in launch.findings:
-            shown.setdefault(key_of(finding), launch.number)
-    return "\n".join(lines)
-
-
-def _finding_lines(finding: Finding) -> list[str]:
-    lines = [f"  {finding}"]
-    if finding.where is not None and finding.where.text:
-        lines.append(f"    {finding.where.text}")
-    lines += [f"    {other.role}: {other.where}" for other in finding.others if other.where is not None]
-    return [*lines, f"    try: {finding.hint}"] if finding.hint else lines

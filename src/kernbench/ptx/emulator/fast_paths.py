@@ -22,6 +22,8 @@ EVERY, NO = "all", "none"
 class FastPaths:
     """A field for each fast path, True where it may be taken."""
 
+    # a launch in which nothing is suspect runs one warp at a time, in compiled code
+    executor: bool = True
     # consecutive arithmetic steps, loads and exchanges are one call of machine code: runs, tapes, chains
     fused_steps: bool = True
     # a run of warps works on its registers in place, idle warps and lanes included, and not on copies of its own

@@ -4,6 +4,7 @@ Every function takes the instruction's sources in operand order, then its destin
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +18,22 @@ from kernbench.ptx.numerics.integers import arithmetic as integer
 from kernbench.ptx.numerics.integers import bitwise, permute
 from kernbench.ptx.numerics.rows.loops import Factory, Mods, Operation, Row
 from kernbench.ptx.text.types import TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class TwoOrThree:
+    """An operation that takes two sources or three, each with a function of its own."""
+
+    two: Operation
+    three: Operation
+
+    def __call__(self, *rows: Row) -> None:
+        """Rows, the result last."""
+        self.of(len(rows) - 1)(*rows)
+
+    def of(self, sources: int) -> Operation:
+        """The function for some number of sources."""
+        return self.two if sources < 3 else self.three
 
 
 def _spread(kind: str, make: Callable[[str], Operation]) -> Operation:
@@ -83,9 +100,7 @@ def _float_extreme(name: str) -> Factory:
         two, three = _spread(mods["type"], of_lane), None
         if mods["type"] == "f32" and "xorsign" not in mods:
             three = of_lane("f32", 3)
-        if three is None:
-            return two
-        return lambda *rows: (two if len(rows) == 3 else three)(*rows)
+        return two if three is None else TwoOrThree(two, three)
 
     return factory
 

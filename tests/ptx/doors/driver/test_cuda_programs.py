@@ -92,6 +92,31 @@ def test_the_padding_of_a_struct_may_be_loaded_and_what_nobody_wrote_not(run_pro
     assert {finding["kind"] for finding in unwritten.findings} == {"uninitialised-read"}
 
 
+TAIL = """
+#include <cstdio>
+__global__ void ones(float *x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] = 1; }
+int main(int count, char **) {
+  float *x, host[100];
+  cudaMalloc(&x, sizeof host);
+  ones<<<count == 1 ? 100 / 64 : 2, 64>>>(x, 100);
+  cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost);
+  printf("%d\\n", host[0] == 1);
+}
+"""
+
+
+@LONG
+def test_what_no_block_wrote_is_found_at_the_line_that_copies_it_to_the_host(run_program, built, tmp_path):
+    source = tmp_path / "tail.cu"
+    source.write_text(TAIL)
+    program = built("tail", PTX, "-g", sources=(source,))
+    assert run_program(program, "covered").of_host == []
+    (found,) = run_program(program).of_host
+    assert (found.kind, found.where.function, found.where.line) == ("uninitialised-read", "main", 8)
+    assert "nobody wrote 144 of the 400 bytes" in found.message
+    assert "'ones' (grid 1) wrote 256 of its 400 bytes" in found.hint
+
+
 def test_a_race_is_found_at_its_line_with_the_shared_runtime(run_program, built):
     result = run_program(built("shared", PTX, "-cudart=shared", "-DRACE"))
     assert "sum 256 launches 5 sm_90" in result.out, result.err

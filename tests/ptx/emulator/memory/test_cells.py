@@ -8,7 +8,7 @@ import pytest
 from kernbench.ptx.emulator.memory import cells as layout
 from kernbench.ptx.emulator.memory.arena import TRACKED
 from kernbench.ptx.emulator.memory.cells import APART, CLOCK_SHIFT, NUMBER_SHIFT, SITE_SHIFT, STRONG
-from kernbench.ptx.emulator.memory.shadow import note_ranges
+from kernbench.ptx.emulator.memory.shadow_kernels import note_ranges
 
 # a block has two warps and two units beside them; columns: these four, single lanes, what the async proxy may see
 WARPS, COLUMNS, FIRST_LANE, PROXIED = 2, 8, 4, 6

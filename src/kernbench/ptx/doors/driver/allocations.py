@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, HostAccessError, RefusedError, Request, Result
-from kernbench.ptx.doors.memory import DeviceMemory
+from kernbench.ptx.doors.memory import DeviceMemory, Made
 from kernbench.ptx.doors.terms.sites import launch_site
+from kernbench.ptx.doors.terms.unwritten import Gap
 
 _DEVICE, _HOST, _MANAGED = 1, 2, 3
 _KINDS = {_DEVICE: "device memory", _HOST: "pinned memory of the host", _MANAGED: "managed memory"}
@@ -21,6 +23,8 @@ _FREED_BY = {
 }
 # which memory a copy names for one side
 _ON_HOST, _ON_DEVICE = 1, 2
+# the most bytes between members of a structure, or behind its last one
+_PADDING = 15
 # addresses below are null pointers
 _FIRST_PAGE = 4096
 Words = Sequence[int]
@@ -37,8 +41,9 @@ class _Piece:
 class Allocations:
     """The allocations of a program; with `shared`, it is another process, of which only registered memory is copied."""
 
-    def __init__(self, memory: DeviceMemory, *, capacity: int, shared: bool):
-        self._memory = memory
+    def __init__(self, memory: DeviceMemory, used: Callable[[Gap], tuple[int, ...]], *, capacity: int, shared: bool):
+        """`used` records what nobody wrote and the host gets; it returns the words of the answer."""
+        self._memory, self._used = memory, used
         self._capacity = capacity
         self._shared = shared
         # freed allocations whose addresses are not reused, by address
@@ -73,6 +78,8 @@ class Allocations:
             address = self._memory.allocate(nbytes, self._name(number), written=kind != _DEVICE)
         except MisuseError as problem:
             raise RefusedError(Result.OUT_OF_MEMORY, str(problem)) from None
+        if kind == _DEVICE and not self._shared:
+            self._memory.note_made(address, Made(launch_site()))
         self._freed.pop(address, None)
         self._pieces[address] = _Piece(address, nbytes, kind, number)
         self.in_use += nbytes
@@ -149,12 +156,18 @@ class Allocations:
             self._check(there + (depth - 1) * layer + (height - 1) * row, width)
         for side, there, where in (("destination", to, named & 3), ("source", source, named >> 2)):
             self._check_kind(side, there, where)
-        if not self._memory.holds(to):
-            for start, nbytes in _rows(source, pitch, slice_, width, height, depth):
-                self._check(start, nbytes)
-            return Answer()
-        targets = _rows(to, to_pitch, to_slice, width, height, depth)
         sources = _rows(source, pitch, slice_, width, height, depth)
+        if not self._memory.holds(to):
+            for start, nbytes in sources:
+                self._check(start, nbytes)
+            return Answer(words=self._to_host(sources))
+        targets = _rows(to, to_pitch, to_slice, width, height, depth)
+        if self._is_host(to):
+            for start, nbytes in (*targets, *sources):
+                self._check(start, nbytes)
+            for start, nbytes in targets:
+                self._memory.written(start, nbytes)
+            return Answer(words=self._to_host(sources))
         if len(targets) != len(sources):
             targets, sources = (
                 [(start + z * s + y * p, width) for z in range(depth) for y in range(height)]
@@ -166,15 +179,36 @@ class Allocations:
             self._carry(target, start, nbytes)
         return Answer()
 
+    def _is_host(self, address: int) -> bool:
+        """Whether an address is in pinned memory, which the host reads and writes without a call."""
+        held = self._memory.array_at(address)
+        piece = self._pieces.get(held.address) if held is not None else None
+        return piece is not None and piece.kind == _HOST
+
+    def _to_host(self, ranges: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """The host gets these ranges: report what nobody wrote of them.
+
+        Holes as between the members of a structure are left out: nobody knows the types of a copy's bytes.
+        """
+        holes: list[tuple[int, int]] = []
+        for start, nbytes in ranges:
+            undefined = self._memory.undefined(start, nbytes) if self._memory.holds(start) else None
+            if undefined is not None:
+                holes += [(start + first, last - first) for first, last in _runs(undefined) if last - first > _PADDING]
+        held = self._memory.array_at(holes[0][0]) if holes else None
+        if held is None:
+            return ()
+        count, total = sum(nbytes for _, nbytes in holes), sum(nbytes for _, nbytes in ranges)
+        made = self._memory.made.get(held)
+        first = f"byte {holes[0][0] - held.address:,} of {held.nbytes:,}"
+        return self._used(Gap(held.name, count, total, count, first, None if made is None else made.site, held=held))
+
     def _carry(self, target: int, source: int, nbytes: int) -> None:
         """Propagate undefined bytes: unwritten source bytes make the copied bytes unwritten."""
         undefined = self._memory.undefined(source, nbytes) if self._memory.holds(source) else None
         self._memory.written(target, nbytes)
-        if undefined is None or not undefined.any():
-            return
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], undefined.view(np.int8), [0]))))
-        for first, last in edges.reshape(-1, 2):
-            self._memory.unwritten(target + int(first), int(last - first))
+        for first, last in () if undefined is None else _runs(undefined):
+            self._memory.unwritten(target + first, last - first)
 
     def _set(self, words: Words, data: bytes) -> Answer:
         address, pitch, width, height = words
@@ -241,6 +275,14 @@ class Allocations:
             raise RefusedError(Result.HOST_MEMORY_NOT_REGISTERED)
         self._memory.disown(words[0])
         return Answer()
+
+
+def _runs(undefined: Array) -> list[tuple[int, int]]:
+    """The beginning and end of each run of undefined bytes."""
+    if not undefined.any():
+        return []
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], undefined.view(np.int8), [0]))))
+    return [(int(first), int(last)) for first, last in edges.reshape(-1, 2)]
 
 
 def _rows(address: int, pitch: int, slice_: int, width: int, height: int, depth: int) -> list[tuple[int, int]]:

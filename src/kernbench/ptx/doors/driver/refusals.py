@@ -47,9 +47,10 @@ class Refusals:
     def __init__(self) -> None:
         self._unseen: dict[int, list[Launch]] = {}
         self._unseen_calls: dict[int, list[int]] = {}
-        self._calls = 0
         # findings of calls whose line is not known yet
         self._faults: dict[int, Finding] = {}
+        # calls that succeeded, and have no error that a program could ask for
+        self._succeeded: set[int] = set()
         # messages already shown: a program may retry again and again
         self._said: set[str] = set()
 
@@ -89,16 +90,26 @@ class Refusals:
 
     def fault(self, session: Session, problem: FaultyCallError) -> int:
         """Record a refused memory call; returns its number, by which `called` identifies the caller."""
-        self._calls += 1
         hint = f"{problem.hint}; {_UNSEEN}" if problem.has_code else problem.hint
-        found = self._faults[self._calls] = Finding(problem.kind, str(problem), hint=hint)
-        session.note({"event": "host", "title": HOST, "number": self._calls, "findings": [found.to_dict()]})
-        return self._calls
+        return self._kept(session, Finding(problem.kind, str(problem), hint=hint))
+
+    def used(self, session: Session, finding: Finding) -> int:
+        """Record a copy with a finding that succeeded; returns its number, as `fault` does."""
+        number = self._kept(session, finding)
+        self._succeeded.add(number)
+        return number
+
+    def _kept(self, session: Session, finding: Finding) -> int:
+        # the tests of another process are unknown
+        number = session.report(finding, test="").number
+        self._faults[number] = finding
+        return number
 
     def called(self, session: Session, words: Words, data: bytes) -> Answer:
         """Record the thread of a refused call, and its address in a file of the program (`data`)."""
         number, thread, base, address = words
-        self._unseen_calls.setdefault(thread, []).append(number)
+        if number not in self._succeeded:
+            self._unseen_calls.setdefault(thread, []).append(number)
         line = line_of(data.decode(errors="replace"), base, address) if address else None
         found = self._faults.pop(number, None)
         if line is not None and found is not None:

@@ -3,7 +3,8 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from threading import RLock
@@ -23,8 +24,10 @@ from kernbench.ptx.doors.driver.requests import Answer, FaultyCallError, Refused
 from kernbench.ptx.doors.forecast import LaunchRefusedError
 from kernbench.ptx.doors.gpus import gpu_of
 from kernbench.ptx.doors.session import Launch, LoadedText, Notes, Session, UnsafeLaunchError
+from kernbench.ptx.doors.terms.running import running_test
 from kernbench.ptx.doors.terms.sites import launch_site, own_files
-from kernbench.ptx.doors.terms.words import words_of
+from kernbench.ptx.doors.terms.unwritten import Gap
+from kernbench.ptx.doors.terms.words import CUDA, words_of
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel
 
@@ -53,13 +56,15 @@ class DriverService:
         # in another process, the program itself prints the output of kernels
         session.prints = not shared
         capacity = session.device.machine.memory_bytes
-        self.memory = Allocations(session.memory, capacity=capacity, shared=shared)
+        self.memory = Allocations(session.memory, self._used, capacity=capacity, shared=shared)
         self._shared = shared
         self._gpu = gpu_of(session.arch, session.options.sms)
         self._modules: dict[int, LoadedText] = {}
         self._loaded: dict[str, int] = {}
         self._kernels: dict[int, Kernel] = {}
         self._refusals = Refusals()
+        # copies of unwritten memory that are reported
+        self._reported: set[Hashable] = set()
         # if not empty, why only requests that free resources are answered
         self._closed = ""
         self._lock = RLock()
@@ -148,6 +153,20 @@ class DriverService:
         number = len(self._modules) + 1
         self._modules[number] = self._module(text)
         return Answer(words=(number,))
+
+    def _used(self, gap: Gap) -> tuple[int, ...]:
+        """The host gets a copy of memory that nobody wrote: report it; the answer has the number of the call."""
+        session, where = self.session, None if self._shared else launch_site()
+        uses = () if gap.held is None else session.history.uses(gap.held)
+        key = (gap.name, gap.made, where, running_test(), None if where else (gap.count, gap.first, len(uses)))
+        if key in self._reported or not session.judges:
+            return ()
+        self._reported.add(key)
+        found = replace(gap, uses=uses).finding("is copied to the host", where, CUDA.made, "bytes")
+        if self._shared:
+            return (self._refusals.used(session, found),)
+        session.report(found)
+        return ()
 
     def _module(self, text: str) -> LoadedText:
         """Load a module: if it has variables and was loaded before, it gets its own copy of them."""

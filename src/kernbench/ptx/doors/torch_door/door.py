@@ -23,6 +23,7 @@ from kernbench.ptx.doors.torch_door.cuda_names import (
     own_functions,
     profiled_on_the_host,
 )
+from kernbench.ptx.doors.torch_door.definedness.following import Following
 from kernbench.ptx.doors.torch_door.generators import generators
 from kernbench.ptx.doors.torch_door.graphs import Graphs
 from kernbench.ptx.doors.torch_door.modes import (
@@ -53,8 +54,11 @@ class TorchDoor:
         self._storages = Storages(session.memory, session.device.machine.memory_bytes)
         self._registrations = registrations_for(self._storages)
         self._graphs = Graphs(session)
+        self._following = Following(self._storages, session)
         self._patches = Patches()
         self._modes: list[Any] = []
+        # whether torch moved fresh tensors by an operator before
+        self._lifted = False
 
     def open(self) -> None:
         """Let tensors stand for CUDA tensors."""
@@ -80,7 +84,8 @@ class TorchDoor:
             self._patches.set(torch.version, "cuda", "12.8")
         self._tensors()
         self._others()
-        operators = DeviceDispatch(self._storages, self._registrations, self._graphs)
+        self._lifted = _lift_on_the_host(True)
+        operators = DeviceDispatch(self._storages, self._registrations, self._graphs, self._following)
         self._modes = [operators, DeviceFunction(self._storages)]
         for mode in self._modes:
             mode.__enter__()
@@ -90,6 +95,7 @@ class TorchDoor:
         """Restore torch; tensors keep their content."""
         while self._modes:
             self._modes.pop().__exit__(None, None, None)
+        _lift_on_the_host(self._lifted)
         self._patches.undo()
 
     def _tensors(self) -> None:
@@ -133,12 +139,15 @@ class TorchDoor:
 
     def _waiting(self, read: Callable[..., object]) -> Callable[..., object]:
         """A method for which the host synchronises with the device."""
-        graphs = self._graphs
+        graphs, following = self._graphs, self._following
 
         @functools.wraps(read)
         def waiting(tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
             if (graphs.now is not None or graphs.loss) and tensor.is_cuda:
                 graphs.wait()
+            # what a text shows it reads by `tolist`
+            if read.__name__ == "tolist":
+                following.read(tensor, "is taken to the host by tolist()")
             return read(tensor, *args, **kwargs)
 
         return waiting
@@ -162,6 +171,7 @@ class TorchDoor:
         self._patches.set(Event, "elapsed_time", self._timing(Event.elapsed_time))
         self._patches.set(Event, "record", self._recording(Event.record))
         storages, registrations, graphs = self._storages, self._registrations, self._graphs
+        following = self._following
         start = threading.Thread.start
         for module in (torch.autograd, torch.autograd.graph):
             if hasattr(module, _ENGINE):
@@ -174,7 +184,7 @@ class TorchDoor:
             def run_with_modes() -> None:
                 vars(thread).pop("run", None)
                 # modes are per thread
-                with DeviceDispatch(storages, registrations, graphs), DeviceFunction(storages):
+                with DeviceDispatch(storages, registrations, graphs, following), DeviceFunction(storages):
                     run()
 
             thread.run = run_with_modes
@@ -227,11 +237,14 @@ class TorchDoor:
 
     def _comparing(self, original: Any) -> Any:
         """`torch.testing.assert_close` that also records its outcome."""
-        session = self._session
+        session, following = self._session, self._following
 
         @functools.wraps(original)
         def compare(*args: object, **kwargs: object) -> None:
             right = False
+            for tensor in (*args, *kwargs.values()):
+                if isinstance(tensor, torch.Tensor):
+                    following.read(tensor, "is compared by torch.testing.assert_close")
             try:
                 original(*args, **kwargs)
                 right = True
@@ -244,6 +257,19 @@ class TorchDoor:
 
 def _empty_strided(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(size, stride, dtype=dtype, device=_DEVICE)
+
+
+def _lift_on_the_host(lifted: bool) -> bool:
+    """Whether `torch.tensor` and its kin make tensors on the host and move them by an operator; returns what was so.
+
+    Otherwise they move them below all modes. That matters inside functions of torch that are written in Python, for
+    which no function mode is active: their devices are "cuda" there.
+    """
+    if not hasattr(torch._C, "_set_only_lift_cpu_tensors"):
+        return lifted
+    before: bool = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(lifted)
+    return before
 
 
 def _either(original: type, ours: type) -> type:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext, _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernbench.ptx.doors.torch_door.definedness.following import Following
 from kernbench.ptx.doors.torch_door.fakes import is_fake
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, tensors_in
@@ -97,9 +98,10 @@ def _tensors(values: Any) -> Iterator[Any]:
 class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
     """Moves results of operators to the device."""
 
-    def __init__(self, storages: Storages, registrations: Registrations, graphs: Graphs):
+    def __init__(self, storages: Storages, registrations: Registrations, graphs: Graphs, following: Following):
         super().__init__()
         self._storages, self._registrations, self._graphs = storages, registrations, graphs
+        self._following = following
 
     # higher-order operators (flex_attention) are seen as a whole; their results belong on the device
     supports_higher_order_operators = True
@@ -140,6 +142,23 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
                 self._graphs.loss.check()
 
     def _run(self, func: Operator, wish: bool | None, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        with _NO_FUNCTION_MODE():
+            step = self._following.before(func, args, kwargs, wish is False)
+        result = self._computed(func, wish, args, kwargs)
+        if wish is not False or step is not None:
+            with _NO_FUNCTION_MODE():
+                if step is not None:
+                    self._following.after(step, result)
+                if wish is not False:
+                    self._place(func, result, args, kwargs, wish, by_value=step is None or step.by_value)
+                if step is not None:
+                    self._following.keep(step)
+        return result
+
+    def _computed(
+        self, func: Operator, wish: bool | None, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
+        """The result of an operator, wherever it lies."""
         result = None
         if has_own(func, args):
             with _NO_FUNCTION_MODE():
@@ -150,9 +169,6 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
                 result = widened(func, args, kwargs, self._storages.holds_here)
         if result is None:
             result = self._called(func, args, kwargs, wish)
-        if wish is not False:
-            with _NO_FUNCTION_MODE():
-                self._place(func, result, args, kwargs, wish)
         return result
 
     def _called(
@@ -209,7 +225,7 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
                 self._place(func, result, args, kwargs, wish)
         return result
 
-    def _place(self, func: Any, result: Any, args: Any, kwargs: Any, wish: bool | None) -> None:
+    def _place(self, func: Any, result: Any, args: Any, kwargs: Any, wish: bool | None, by_value: bool = True) -> None:
         storages, memory = self._storages, self._storages.memory
         given = [*_placeable(args), *_placeable(kwargs.values())] if kwargs else list(_placeable(args))
         inside = [tensor for tensor in given if storages.holds_here(tensor)]
@@ -220,7 +236,7 @@ class DeviceDispatch(_SessionMode, TorchDispatchMode):  # type: ignore[misc]
             return
         known = {storage_address(tensor) for tensor in given}
         empty = getattr(func, "overloadpacket", None) in _EMPTY
-        poisoned = not empty and memory.watches_any(storage_address(tensor) for tensor in inside)
+        poisoned = by_value and not empty and memory.watches_any(storage_address(tensor) for tensor in inside)
         for tensor in fresh:
             address = storage_address(tensor)
             # a view of a host tensor, or the tensor itself, stays there; tensors of a list may share a storage
@@ -419,7 +435,18 @@ def _beside(
     return cast(torch.Tensor, transfer(storages, made.detach(), True)).requires_grad_(wanted)
 
 
+def _where_its_inputs_are(raw: Callable[..., object], storages: Storages, *args: object, **kwargs: object) -> object:
+    """A function that makes its result of a shape and a type: below, nothing says on which device."""
+    given = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor) and is_plain(value))
+    with wished(True if any(storages.holds(value) for value in given) else None):
+        return raw(*args, **kwargs)
+
+
 _MOVES: dict[Any, Any] = {
+    **{
+        function: partial(_where_its_inputs_are, function)
+        for function in (torch.nn.functional.one_hot, torch.linalg.matrix_rank)
+    },
     torch.Tensor.new_tensor: partial(_beside, torch.Tensor.new_tensor),
     torch.Tensor.new: partial(_beside, torch.Tensor.new),
     torch.Tensor.numpy: partial(_for_numpy, torch.Tensor.numpy),

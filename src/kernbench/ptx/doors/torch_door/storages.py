@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kernbench.ptx.doors.memory import DeviceMemory
+from kernbench.ptx.doors.memory import DeviceMemory, Made
+from kernbench.ptx.doors.terms.sites import launch_site
 from kernbench.ptx.doors.torch_door.fakes import is_fake, is_marked, mark
 
 # 2-byte element types in which poison is a NaN that no program writes
@@ -125,6 +126,14 @@ class Storages:
         """`holds`, to be called without a function mode."""
         return is_marked(tensor) if is_fake(tensor) else self.memory.holds(address_here(tensor))
 
+    def has_data(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor has a storage in this process; to be called without a function mode."""
+        return plain_here(tensor)
+
+    def address(self, tensor: torch.Tensor) -> int:
+        """The start address of a tensor's storage; 0 without one."""
+        return storage_address(tensor)
+
     def new(self, nbytes: int, name: str, source: int = 0) -> Any:
         """A new storage on the device, with a copy of the bytes at a host address, or unwritten."""
         # an empty storage would have no address, and be on no device
@@ -150,6 +159,9 @@ class Storages:
         old = tensor.untyped_storage()
         nbytes = old.nbytes()
         new = self.new(nbytes, name_of(tensor), 0 if empty else old.data_ptr())
+        if empty:
+            shape = tuple(tensor.shape) if tensor.is_contiguous() else ()
+            self.memory.note_made(new.data_ptr(), Made(launch_site(), shape, tensor.element_size()))
         if poisoned:
             self.memory.unwritten(new.data_ptr(), nbytes)
         if empty or poisoned:

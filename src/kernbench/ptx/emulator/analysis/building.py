@@ -3,12 +3,13 @@
 import logging
 import pickle
 from collections.abc import Hashable
+from weakref import WeakKeyDictionary
 
 from kernbench.ptx.assembled import assembled
 from kernbench.ptx.emulator.analysis.analysis import analyse
 from kernbench.ptx.emulator.analysis.assembling import assemble
 from kernbench.ptx.emulator.analysis.injected_waits import missing_waits
-from kernbench.ptx.emulator.instructions.decode import Body, decode
+from kernbench.ptx.emulator.instructions.decode import Body, Decoded, decode
 from kernbench.ptx.emulator.kept import files, programs
 from kernbench.ptx.emulator.program.program import Program
 from kernbench.ptx.text.keeping import Kept, no_collections
@@ -26,6 +27,8 @@ _UNREAD = 100_000
 # texts longer than this are cached on disk as well: a shorter one is built in less time than it takes to write it
 _LONG = 2_000
 _VALID_TEXT = b"valid"
+# what programs were assembled from, until somebody takes it
+_DECODED: "WeakKeyDictionary[Program, Decoded]" = WeakKeyDictionary()
 
 
 def program_of(
@@ -125,4 +128,11 @@ def build(
         if decoded.compiler and (waits := missing_waits(decoded.bodies)):
             decoded = decode(kernel, clustered, probed, named, waits)
         program = assemble(decoded, analyse(decoded, aliased), aliased, recorded)
+    _DECODED[program] = decoded
     return program, decoded.bodies
+
+
+def take_decoded(program: Program) -> Decoded:
+    """What a program was assembled from; decoded again for a program from the disk cache, and the second time."""
+    found = _DECODED.pop(program, None)
+    return decode(program.kernel) if found is None else found

@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.checks.happens_before.knowledge import EVERYBODY, Kn
 from kernbench.ptx.emulator.checks.happens_before.locks import Locks
 from kernbench.ptx.emulator.checks.happens_before.named_barriers import NamedBarriers
 from kernbench.ptx.emulator.checks.happens_before.patterns import MemoryOrder
-from kernbench.ptx.emulator.checks.happens_before.released_along import ALIKE, ReleasedAlong
+from kernbench.ptx.emulator.checks.happens_before.released_along import ALIKE, COPIED, ReleasedAlong
 from kernbench.ptx.emulator.checks.memory.idle_reads import IdleReads
 from kernbench.ptx.emulator.checks.memory.memory import COPIES
 from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
@@ -47,7 +47,7 @@ from kernbench.ptx.emulator.memory.port import (
     Spot,
     offsets_of,
 )
-from kernbench.ptx.emulator.memory.shadow import Trouble
+from kernbench.ptx.emulator.memory.shadow import Ranges, Trouble
 from kernbench.ptx.emulator.observer.definedness import Definedness
 from kernbench.ptx.emulator.observer.meetings import Operation
 from kernbench.ptx.emulator.observer.observer import Clocks as ArrivalClocks
@@ -269,6 +269,10 @@ class BatchChecks(BatchObserver):
             return *self._shared_cells, 0, state
         return *self._checks.cells, self._checks.first_byte, state
 
+    def agent_meets_copies(self, writes: bool, ranges: Ranges, lanes: Array, site: Site) -> None:
+        """Operations that lanes began access ranges of shared memory, which copies of threads may still fill."""
+        self.copies.met(writes, ranges, lanes, site)
+
     def agent_trouble(self, space: str, writes: bool, lane: int, site: Site, trouble: Trouble) -> None:
         """An access of an agent is not ordered."""
         if not self.clocks.exhausted:
@@ -402,6 +406,17 @@ class BatchChecks(BatchObserver):
     def released_along(self, lanes: Array, cells: Array) -> Array:
         """For each lane and the cell of an earlier, unordered access: why that access is complete."""
         return self.along.reasons(lanes, cells)
+
+    def shown_along(self, cells: Array, site: Site) -> Array:
+        """For the cell of each write without a proxy fence: why that is formal, as in `released_along`.
+
+        Copies of threads (cp.async) are shown to wgmma by their wait.
+        """
+        found: Array = np.zeros(len(cells), np.int64)
+        if site.effects.in_flight == "multiply":
+            others = (self.sites.numbered[decode(cell & (1 << 64) - 1)[0]] for cell in cells.tolist())
+            found[[other.effects.event == "async copy" for other in others]] = COPIED
+        return found
 
     def synchronise(
         self, space: str, window: Window, slot: int, offset: np.uint64, mask: Mask | None, order: Order, site: Site

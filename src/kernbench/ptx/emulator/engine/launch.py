@@ -80,7 +80,10 @@ class Setting:
 
 
 class Launch:
-    """One launch of a program on a device's memory; `probe` inspects it, `naming` gets the values that it names."""
+    """One launch of a program on a device's memory; `probe` inspects it, `naming` gets the values that it names.
+
+    `attempt` may run it instead: it returns whether it has, and leaves no trace if not.
+    """
 
     # the CTAs that have not begun
     _waiting: Waves | None = None
@@ -95,9 +98,10 @@ class Launch:
         probe: Probe | None = None,
         naming: Naming | None = None,
         recorder: LaunchRecorder | None = None,
+        attempt: "Callable[[Launch], bool] | None" = None,
     ):
         self.program, self.arena, self.machine = program, arena, machine
-        self.recorder = recorder or LaunchRecorder()
+        self.recorder, self._attempt = recorder or LaunchRecorder(), attempt
         # whether a probe, a recorder or a log of all accesses needs every step
         self.watched = any(one is not None for one in (probe, naming, recorder)) or checks.keeps_order
         self.checks, self.probe, self.naming = checks, probe, naming
@@ -112,7 +116,7 @@ class Launch:
         self.shared_bytes = program.static_shared + self.dynamic_shared
         self.shared_parts = _shared_parts(program, self.dynamic_shared)
         self.local_bytes = program.local_bytes
-        self.meter = Meter(setting.budget)
+        self.budget, self.meter = setting.budget, Meter(setting.budget)
         self.time = Time(self.meter)
         # output of printf
         self.printed: list[str] = []
@@ -141,7 +145,7 @@ class Launch:
         # how the launch was divided between cores
         self.division = Division()
         # blocks that take over others cannot be divided beforehand
-        self._jobs = setting.jobs if self.fast.processes and not program.cancels_blocks else 1
+        self.jobs = setting.jobs if self.fast.processes and not program.cancels_blocks else 1
         self._splitting: Splitting | None = None
         self._alone = False
         checks.begin(self)
@@ -153,6 +157,9 @@ class Launch:
         resident = self.machine.resident(self.threads, self.shared_bytes)
         try:
             with np.errstate(all="ignore"), one_thread(), self._divided():
+                if self.fast.executor and self._is_attempted():
+                    self.unfinished = False
+                    return Status.FINISHED
                 return self._run(waiting, resident)
         except StoppedError:
             return Status.STOPPED
@@ -162,6 +169,10 @@ class Launch:
         except EndlessError as loop:
             self.checks.endless(loop.fragment.window.batch, loop.fragment.lanes, loop.loop, loop.rounds)
             return Status.OVER_BUDGET
+
+    def _is_attempted(self) -> bool:
+        """Whether somebody else has run the launch."""
+        return self._attempt is not None and self._attempt(self)
 
     def close(self) -> None:
         """Free what the launch has allocated for itself."""
@@ -184,10 +195,10 @@ class Launch:
     @contextmanager
     def _divided(self) -> Iterator[None]:
         """Context in which the launch may run on several cores."""
-        if self._jobs < 2:
+        if self.jobs < 2:
             yield
             return
-        self._splitting = splitting = Splitting(self, self._jobs, self._cta_bytes * self.waves().most)
+        self._splitting = splitting = Splitting(self, self.jobs, self._cta_bytes * self.waves().most)
         try:
             yield
         finally:
@@ -392,6 +403,11 @@ class Launch:
         found = next(p for p in self.program.kernel.params if p.name == parameter)
         data = self._parameters[found.offset : found.offset + found.size]
         return [int.from_bytes(data[n : n + 8], "little") for n in range(0, len(data) - 7, 8)]
+
+    @property
+    def parameter_words(self) -> bytes:
+        """All parameters, as whole 64-bit words; any of them may be a pointer."""
+        return self._parameters.ljust(-(-len(self._parameters) // 8) * 8, b"\0")
 
     def variable_addresses(self) -> list[int]:
         """The addresses of the module's variables."""

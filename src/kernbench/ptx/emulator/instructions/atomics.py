@@ -14,7 +14,7 @@ from kernbench.ptx.emulator.memory.access import UNSEEN
 from kernbench.ptx.emulator.memory.atomics import OPERATIONS
 from kernbench.ptx.emulator.memory.cells import BLIND_UPDATE, UPDATE
 from kernbench.ptx.emulator.program.access_order import SCOPES, Order
-from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding, Row
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics import operation
@@ -71,6 +71,7 @@ def _words(d: Decoding, address: AddressSlot, targets: list[int], source: int, o
     rows, code = (target, b, c), _code(d)
     space, slot, offset, site = d.store_space, address.slot, np.uint64(address.offset), d.site
     order = d.order
+    d.row = Row(f"update.{space}", (*targets[:1], source, other, slot), (code, order.scope), address.offset)
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
@@ -91,6 +92,9 @@ def _rounds(d: Decoding, address: AddressSlot, targets: list[int], sources: list
     old_rows = np.array(d.bank_rows(targets or [d.temporary(bank) for _ in sources])[1])
     new_rows = np.array(d.bank_rows([d.temporary(bank) for _ in sources])[1])
     update, order = _update(d), d.order
+    given = (*targets, *sources, address.slot)
+    counts = (len(sources), int(bool(targets)), order.scope)
+    d.row = Row(f"vector update.{d.store_space}", given, counts, address.offset)
     space, slot, offset, site = d.store_space, address.slot, np.uint64(address.offset), d.site
 
     def general(window: Window, mask: Mask | None) -> None:

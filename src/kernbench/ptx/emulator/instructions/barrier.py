@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.instructions.mbarrier import init_fence
 from kernbench.ptx.emulator.instructions.warp import gathered
 from kernbench.ptx.emulator.lanes.lanes import WARP, Lanes, Mask
 from kernbench.ptx.emulator.program.access_order import SCOPES, Order
-from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action
 from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
 
@@ -29,6 +29,9 @@ def barrier(d: Decoding) -> ControlStep:
     target = d.target(0) if predicate is not None else None
     following, site, waits, operation = d.following, d.site, d.mod("mode") != "arrive", d.mod("op")
     aligned = d.instruction.opcode == "bar" or d.has("aligned")
+    which, many = d.constant_of(number), None if count is None else d.constant_of(count)
+    if waits and predicate is None and which is not None and (count is None or many is not None):
+        d.row = Row("barrier", (), (), which | (many or 0) << 8)
 
     def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         results: list[AnyFragment | None] = []
@@ -101,6 +104,7 @@ def _at(row: Array, position: int) -> int:
 def warp_barrier(d: Decoding) -> ControlStep:
     """bar.warp.sync: lanes reconverge, and memory is ordered between them."""
     members = d.row_slot(d.source(0))
+    d.row = Row("meet", (members,))
 
     def perform(window: Window, lanes: Lanes) -> None:
         window.batch.warp_clocks(window, lanes, members)
@@ -112,6 +116,7 @@ def fence(d: Decoding) -> Step:
     """membar and fence: they order memory accesses before with those after."""
     if d.has("mbarrier_init"):
         return action(init_fence)
+    d.row = Row("nothing")
     sem = d.mod("sem")
     sequential = sem == "sc" or d.instruction.opcode == "membar"
     order = Order(SCOPES[d.mod("scope")], sem != "release", sem != "acquire", sequential=sequential)

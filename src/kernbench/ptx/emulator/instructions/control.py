@@ -6,7 +6,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.instructions.calls.calls import call_step, return_from
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import AnyFragment, ControlStep, Step, action, nothing
 from kernbench.ptx.emulator.units.batch import Fragment, Scheduler, Window
@@ -19,6 +19,7 @@ def branch(d: Decoding) -> ControlStep:
     assert isinstance(operand, Name)
     target, following = d.label(operand.text), d.following
     guard = d.guard()
+    d.row = Row("branch", () if guard is None else guard[:1], () if guard is None else guard[1:], target)
     if guard is None:
         return ControlStep(lambda scheduler, fragment: fragment.at(target), (target,), falls=False)
     slot, negated = guard
@@ -65,6 +66,7 @@ def _end(scheduler: Scheduler, fragment: Fragment) -> None:
 
 def end(d: Decoding) -> ControlStep:
     """exit."""
+    d.row = Row("end")
     return ControlStep(_end, falls=False)
 
 
@@ -81,6 +83,7 @@ def trap(d: Decoding) -> ControlStep:
 
 def no_operation(d: Decoding) -> Step:
     """An instruction without effect on values."""
+    d.row = Row("nothing")
     return nothing()
 
 
@@ -110,7 +113,7 @@ MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {
     "bra": branch,
     "brx": indexed_branch,
     "call": call_step,
-    "ret": lambda d: leave(d.entry),
+    "ret": lambda d: end(d) if d.entry else leave(d.entry),
     "exit": end,
     "trap": trap,
     "nop": no_operation,

@@ -8,7 +8,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import clear_words
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action, compute, cut
@@ -44,6 +44,8 @@ def begin(d: Decoding) -> Step:
         limit=-1 if limit is None else limit,
     )
     site, to, by = d.site, np.uint64(target.offset), np.uint64(source.offset)
+    left = () if limit is None else (limit,)
+    d.row = Row("copy", (target.slot, source.slot, *left), (size, source.offset), target.offset)
 
     def general(window: Window, mask: Mask | None) -> None:
         batch = window.batch
@@ -148,6 +150,7 @@ def _lanes(window: Window, mask: Mask | None) -> Array:
 
 def commit(d: Decoding) -> Step:
     """cp.async.commit_group."""
+    d.row = Row("commit")
     return action(lambda window, mask: window.batch.copies.commit(_lanes(window, mask)))
 
 
@@ -155,6 +158,7 @@ def wait(d: Decoding) -> Step:
     """cp.async.wait_group and wait_all."""
     keep = None if d.mod("op") == "wait_all" else d.constant_of(0)
     d.report = Report(d.site, d.effects.event, keep=-1 if keep is None else keep)
+    d.row = Row("wait", (), (-1 if keep is None else keep,))
     return action(lambda window, mask: window.batch.copies.wait(_lanes(window, mask), keep))
 
 

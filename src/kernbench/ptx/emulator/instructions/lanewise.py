@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, WithTable
 from kernbench.ptx.emulator.units.batch import Window
@@ -80,6 +80,7 @@ def division(d: Decoding) -> Step:
     sources, targets = operands_of(d)
     step = d.compute(operation(d.resolved.meaning, d.mods), sources, targets)
     divisor, site = sources[1], d.site
+    d.row = Row("divide", (*sources, *targets))
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks

@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.port import space_of
 from kernbench.ptx.emulator.program.access_order import SCOPES, WEAK, Order
 from kernbench.ptx.emulator.program.facts import FromFacts
-from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding, Row
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Loaded, Step, action, compute, copy, nothing
 from kernbench.ptx.emulator.units.batch import Window
@@ -47,6 +47,7 @@ def load(d: Decoding) -> "Step | FromFacts":
     d.report = access_report(d, address)
     bank, rows = d.bank_rows(targets)
     d.order, number = _order(d, True), d.site.number
+    d.row = Row(f"load.{space_name(d, address)}", (*targets, address.slot), (), address.offset)
     return FromFacts(
         lambda facts: _access("load", d, address, bank, rows, facts.validated.get(number, d.order), targets)
     )
@@ -71,8 +72,10 @@ def store(d: Decoding) -> Step:
         sources = d.halves(sources[0])
     d.store_space = space_name(d, address)
     d.report = access_report(d, address)
-    bank, rows = d.bank_rows([d.register_slot(source) for source in sources])
+    slots = [d.register_slot(source) for source in sources]
+    bank, rows = d.bank_rows(slots)
     d.order = _order(d, False)
+    d.row = Row(f"store.{d.store_space}", (*slots, address.slot), (), address.offset)
     return _access("store", d, address, bank, rows, d.order)
 
 
@@ -169,6 +172,7 @@ def _parameter(d: Decoding, address: AddressSlot, targets: list[int], outside: s
 
 def hint(d: Decoding) -> Step:
     """Caches have no effect on values."""
+    d.row = Row("nothing")
     return nothing()
 
 

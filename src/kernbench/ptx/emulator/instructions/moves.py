@@ -9,7 +9,7 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.packing import Packs, Unpacks
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from kernbench.ptx.emulator.program.operands import Decoding
-from kernbench.ptx.emulator.program.steps import Step, action, compute, copy
+from kernbench.ptx.emulator.program.steps import Step, action, compute, copy, copy_all
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name, Offset
 from kernbench.ptx.text.types import TYPES
@@ -25,18 +25,11 @@ def move(d: Decoding) -> Step:
     if isinstance(operand, Name) and operand.text in _CLOCKS:
         return _clock(d, operand.text)
     if d.mod("type") == "b128":
-        return d.compute(_copy_all, d.halves(d.source(1)), d.halves(d.target(0)))
+        return d.compute(copy_all, d.halves(d.source(1)), d.halves(d.target(0)))
     if d.has("vec"):
         pairs = list(zip(d.sources(1), d.targets(0), strict=True))
-        return d.compute(_copy_all, [s for s, _ in pairs], [t for _, t in pairs])
+        return d.compute(copy_all, [s for s, _ in pairs], [t for _, t in pairs])
     return compute(copy, (d.source(1),), (d.target(0),))
-
-
-def _copy_all(*rows: Any) -> None:
-    count = len(rows) // 2
-    values = [row.copy() for row in rows[:count]] if count > 1 else rows[:count]
-    for source, target in zip(values, rows[count:], strict=True):
-        target[...] = source
 
 
 def _clock(d: Decoding, name: str) -> Step:

@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.barriers.gathering import WarpOperation
 from kernbench.ptx.emulator.lanes import warp_kernels as kernels
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, WARP, Lanes, Mask, lane_bits
-from kernbench.ptx.emulator.program.operands import Decoding
+from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.steps import ControlStep, Exchanged, Step, action
 from kernbench.ptx.emulator.units.batch import Window
 
@@ -49,6 +49,7 @@ def shuffle(d: Decoding) -> ControlStep:
     a, b, c, mask = (d.row_slot(d.source(index)) for index in (1, 2, 3, 4))
     target, predicate, site = d.target(0), d.second(0), d.site
     bits = _bits_of(d)
+    d.row = _shuffle_row(mode, target, predicate, (a, b, c, mask))
 
     def perform(window: Window, lanes: Lanes) -> None:
         rows = window.rows
@@ -76,6 +77,8 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
     everybody, sources, valid = np.full(WARP, _FULL, np.uint32), np.zeros(WARP, np.uint32), np.zeros(WARP, bool)
     kernels.shuffle(mode, lanes, constants[0], constants[1], everybody, NO_MASK, sources, valid)
     a, target, predicate, site = d.row_slot(d.source(1)), d.target(0), d.second(0), d.site
+    others = [d.row_slot(d.source(index)) for index in (2, 3, 4)]
+    d.row = _shuffle_row(mode, target, predicate, (a, *others))
     direct = a != target and predicate is None and d.table.slots[target].dtype == "uint32"
     bits = _bits_of(d)
 
@@ -94,6 +97,12 @@ def _fixed_shuffle(d: Decoding, step: int, clamp: int) -> ControlStep:
 
     exchanged = Exchanged(a, target, tuple(sources.tolist()), predicate, tuple(valid.tolist()))
     return replace(gathered(d, perform, misses_ended=False), exchanged=exchanged)
+
+
+def _shuffle_row(mode: int, target: int, predicate: int | None, given: tuple[int, ...]) -> Row:
+    """A shuffle for the executor."""
+    second = () if predicate is None else (predicate,)
+    return Row("shuffle", (target, *second, *given), (mode, len(second)))
 
 
 def _bits_of(d: Decoding) -> Callable[[Window, Lanes, Callable[[Array, Array], object]], None]:
@@ -121,6 +130,7 @@ def vote(d: Decoding) -> ControlStep:
     mode = kernels.VOTES[d.mod("mode")]
     a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
     ballot = d.mod("mode") == "ballot"
+    d.row = Row("vote", (target, a, members), (mode, int(ballot)))
 
     def perform(window: Window, lanes: Lanes) -> None:
         mask = lanes.mask
@@ -165,6 +175,7 @@ def reduce(d: Decoding) -> ControlStep:
     a, members, target = d.row_slot(d.source(1)), d.row_slot(d.source(2)), d.target(0)
     code, absolute, nan = kernels.REDUCTIONS[name], d.has("abs"), d.has("NaN")
     hand_on = _reduced_bits_of(d)
+    d.row = Row("reduce", (target, a, members), (code, int(absolute), int(nan)))
 
     def perform(window: Window, lanes: Lanes) -> None:
         mask = lanes.mask
@@ -197,6 +208,8 @@ def _reduced_bits_of(d: Decoding) -> Callable[[Window, Lanes], None]:
 def elect(d: Decoding) -> ControlStep:
     """elect.sync: the lowest lane of the mask."""
     members, target, predicate = d.row_slot(d.source(1)), d.target(0), d.second(0)
+    second = () if predicate is None else (predicate,)
+    d.row = Row("elect", (target, *second, members), (len(second),))
     direct = members != target and d.table.slots[target].dtype == "uint32"
 
     def perform(window: Window, lanes: Lanes) -> None:

@@ -57,6 +57,16 @@ class AddressSlot:
     name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An instruction as the executor runs it: an operation, the slots of its operands, constants, and an immediate."""
+
+    operation: str
+    slots: tuple[int, ...] = ()
+    constants: tuple[int, ...] = ()
+    immediate: int = 0
+
+
 class StoredPart(NamedTuple):
     """Bytes that lanes of a warp store: of which register of the instruction, the first, how many, and to where."""
 
@@ -135,6 +145,8 @@ class Decoding(Closing):
     # the step or control, and steps of probes before it
     made: "Step | ControlStep | FromFacts | None" = None
     looking: tuple[Step, ...] = ()
+    # what the executor runs, if that is not what the step computes
+    row: Row | None = None
     # what a recorder gets, beside the instruction
     report: Report | None = None
     # bytes moved by each lane, and floating-point operations, for the metrics

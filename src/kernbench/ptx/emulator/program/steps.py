@@ -261,6 +261,14 @@ def copy(source: Array, target: Array) -> None:
     target[...] = source
 
 
+def copy_all(*rows: Array) -> None:
+    """The second half of the rows = the first half, which may be the same rows."""
+    count = len(rows) // 2
+    values = [row.copy() for row in rows[:count]] if count > 1 else rows[:count]
+    for source, target in zip(values, rows[count:], strict=True):
+        target[...] = source
+
+
 def cut(source: Array, target: Array) -> None:
     """Copy the low bits; zero-extend."""
     target[...] = source

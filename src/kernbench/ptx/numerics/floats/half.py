@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -176,15 +177,22 @@ def arithmetic(name: str, kind: str, ftz: bool = False, sat: bool = False, relu:
     return row_kernel(key, compiled(shapes[ARITY[name]]), ARITY[name])
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An operation over rows of elements, applied to rows of registers that hold several elements each."""
+
+    operation: Operation
+    lane_bits: int
+
+    def __call__(self, *rows: Row) -> None:
+        """Rows of registers, the result last."""
+        lane, shape = np.dtype(f"uint{self.lane_bits}"), rows[-1].shape
+        self.operation(*(_lanes(row, lane, shape) for row in rows))
+
+
 def packed(operation: Operation, lane_bits: int) -> Operation:
     """The operation over rows of elements, applied to rows of registers that hold several elements each."""
-    lane = np.dtype(f"uint{lane_bits}")
-
-    def on_lanes(*rows: Row) -> None:
-        shape = rows[-1].shape
-        operation(*(_lanes(row, lane, shape) for row in rows))
-
-    return on_lanes
+    return Packed(operation, lane_bits)
 
 
 def _lanes(row: Row, lane: np.dtype[np.generic], shape: tuple[int, ...]) -> Row:

@@ -1,6 +1,7 @@
 """Integer arithmetic over rows of unsigned bits: sums, products, quotients, extremes, carries, dot products."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -36,17 +37,23 @@ def number(kind: str) -> type[np.integer]:
     return (SIGNED if letter == "s" else UNSIGNED)[bits]
 
 
+@dataclass(frozen=True, slots=True)
+class OnViews:
+    """A NumPy function applied to views of the rows as another type of the same width."""
+
+    function: np.ufunc
+    view: type[np.generic]
+    written: type[np.generic]
+
+    def __call__(self, *rows: Row) -> None:
+        """The last row is the result."""
+        *sources, out = rows
+        self.function(*(row.view(self.view) for row in sources), out=out.view(self.written))
+
+
 def on_views(ufunc: np.ufunc, view: type[np.generic], out_view: type[np.generic] | None = None) -> Operation:
     """A NumPy function applied to views of the rows as another type of the same width; a bool output is not viewed."""
-    written = view if out_view is None else out_view
-
-    def unary(a: Row, out: Row) -> None:
-        ufunc(a.view(view), out=out.view(written))
-
-    def binary(a: Row, b: Row, out: Row) -> None:
-        ufunc(a.view(view), b.view(view), out=out.view(written))
-
-    return unary if getattr(ufunc, "nin", 2) == 1 else binary
+    return OnViews(ufunc, view, view if out_view is None else out_view)
 
 
 def _high_product(name: str, extend: str) -> Typing:
@@ -190,7 +197,7 @@ def extreme(name: str, kind: str, relu: bool = False) -> Operation:
     ufunc = np.minimum if name == "min" else np.maximum
     typed = number(kind)
     if not relu:
-        return on_views(ufunc, typed) if kind[0] == "s" else lambda a, b, out: ufunc(a, b, out=out)
+        return on_views(ufunc, typed)
     zero = typed(0)
     pick = min if name == "min" else max
     return row_kernel(f"{name}_relu_{kind}", compiled(lambda a, b: max(pick(typed(a), typed(b)), zero)), 2)

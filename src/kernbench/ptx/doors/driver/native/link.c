@@ -152,9 +152,9 @@ int ask(uint32_t request, const uint64_t *words, size_t count, const void *data,
     pthread_mutex_unlock(&talk);
   }
   if (reply->status) explain(reply);
-  /* a fault of the program, by its number */
-  if (reply->status && reply->count && (request == REQUEST_FREE || request == REQUEST_COPY || request == REQUEST_SET)) {
-    unseen = 1;
+  /* a fault of the program, by its number; a copy of what nobody wrote succeeds */
+  if (reply->count && (request == REQUEST_FREE || request == REQUEST_COPY || request == REQUEST_SET)) {
+    if (reply->status) unseen = 1;
     say_caller(reply->words[0]);
   }
   return reply->status;

@@ -65,12 +65,14 @@ def _rows_of(number: int) -> Array:
 
 def _lines(window: Window, lost: list[LostLines], operand: str, count: int, found: Array | None) -> Array | None:
     """The undefined lines, [warps, lines], those in memory and those `found` in registers; None if there are none."""
-    position: Array = np.zeros(window.batch.warps, np.int64)
+    position: Array = np.full(window.batch.warps, -1)
     position[window.warps] = np.arange(len(window.warps))
     for one in lost:
         if one.operand == operand:
             found = np.zeros((len(window.warps), count), bool) if found is None else found
-            found[position[one.warps]] |= one.lines
+            # warps that issued the operation earlier are elsewhere
+            here = position[one.warps] >= 0
+            found[position[one.warps[here]]] |= one.lines[here]
     return found
 
 

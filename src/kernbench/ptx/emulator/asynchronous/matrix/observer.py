@@ -12,7 +12,7 @@ from kernbench.ptx.emulator.program.program import Site
 if TYPE_CHECKING:
     from kernbench.ptx.emulator.asynchronous.matrix.tensor_core import CopyForm, Products
     from kernbench.ptx.emulator.asynchronous.matrix.tensor_unit import Access
-    from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Issued
+    from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import Crew, Issued
 
 # called when a commit arrives on mbarriers: their slots, and positions in the committing lanes
 Committed = Callable[[Array, Array], Array | None]
@@ -25,8 +25,8 @@ def _ignore(slots: Array, owners: Array) -> None:
 class WarpgroupObserver:
     """The wgmma operations of one batch."""
 
-    def issued(self, event: "Issued", leaders: Array) -> None:
-        """Warps issue an operation; `leaders` are the first warps of their warpgroups."""
+    def issued(self, event: "Issued", crew: "Crew") -> None:
+        """Warps, the `crew`, issue an operation."""
 
     def waited(self, warps: Array, leaders: Array, done: Array) -> None:
         """Warps have waited for all groups before `done`."""

@@ -171,7 +171,7 @@ class Warpgroups:
             self._batch.journal.used(warps, form.site)
         if self._batch.checks.checking:
             self._unwaited.append(event)
-            self._checks.issued(event, self.crew(warps).leaders)
+            self._checks.issued(event, self.crew(warps))
         if self._eager:
             self._complete(self._least_issued(np.arange(self._batch.warps)))
         if self.waiting:
@@ -359,10 +359,10 @@ class _Performer:
             sums = self._accumulators(form, crew.ordered)
         if self._batch.exact and form.kinds[0] != "s32":
             for event in events:
-                sums = self._exactly(event.part(crew.order), sums, _together(event, crew))
+                sums = self._exactly(event.part(crew.order), sums, together(event, crew))
             events = []
         while events:
-            units = _together(events[0], crew)
+            units = together(events[0], crew)
             count = self._alike(events, units, crew)
             products = self._products(events[:count], units, crew)
             products = products.reshape(count, len(crew.ordered), 16, -1)
@@ -405,7 +405,7 @@ class _Performer:
         apart = form.selector is not None or not self._batch.launch.fast.products_together
         most = 1 if apart else max(1, min(len(events), _PRODUCTS // nbytes))
         count = 1
-        while count < most and form.shape == events[count].form.shape and _together(events[count], crew) == units:
+        while count < most and form.shape == events[count].form.shape and together(events[count], crew) == units:
             count += 1
         return count
 
@@ -519,7 +519,7 @@ def _by_warpgroup(warps: Array, ctas: int) -> tuple[Array, bool]:
     return order, bool((found == found[:, :1] + np.arange(WARPS)).all() and (found[:, 0] % WARPS == 0).all())
 
 
-def _together(event: Issued, crew: Crew) -> int:
+def together(event: Issued, crew: Crew) -> int:
     """How many contiguous warps share a tile of B; warps of a warpgroup may be in different iterations of a loop."""
     if not crew.whole:
         return 1

@@ -520,7 +520,7 @@ class AsynchronousChecks(AsynchronousObserver):
             message, hint = message + more, HINTS[trouble.reason] or remedy or _RACE_HINT
         else:
             message = f"{who}; {them} wrote it {line}, with no proxy fence on the way from there to here"
-            hint = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"
+            hint = HINTS[trouble.reason] or _FENCE_HINT
         others = self._reporter.other(f"the other access, by {them}", other)
         about, array = self._reporter.location(other), self._array(space, trouble.offset)
         self._reporter.add(
@@ -547,6 +547,7 @@ _RACE_HINT = (
     "begin it only after a wait on the mbarrier (or bar.sync) at which every earlier user of these bytes has arrived; "
     "copies become visible by a wait on the mbarrier they complete on, or for their bulk group"
 )
+_FENCE_HINT = "put fence.proxy.async between the ordinary stores and the barrier, or before the operation"
 _INIT_HINT = "let one thread run mbarrier.init, then fence and bar.sync, before anybody uses the barrier"
 _MISUSES = {
     "outside": (

@@ -201,7 +201,7 @@ class DescriptorChecks:
         state = batch.port.space("shared").state[1]
         where = (ctas, one.positions, one.base, batch.shared_stride)
         operation, offset = unwritten(state, where, one.map.firsts, one.map.spans, one.filled)
-        if operation >= 0:
+        if operation >= 0 and not self._checks.copies.fills(int(offset)):
             lane, origin = int(lanes[operation]), int(ctas[operation]) * batch.shared_stride
             name = self._checks.shared_name(int(offset) - origin)
             if follows is not None and follows(which, one, f"the tile of {which}, the first at {name}"):

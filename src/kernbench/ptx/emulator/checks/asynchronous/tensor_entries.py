@@ -25,7 +25,7 @@ from kernbench.ptx.emulator.checks.happens_before.near_rows import join_rows, ta
 from kernbench.ptx.emulator.lanes.arrays import Bytes, Flag, Int, Int32s, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.shadow import describe
+from kernbench.ptx.emulator.memory.shadow_kernels import describe
 from kernbench.ptx.emulator.memory.tiles import spread
 from kernbench.ptx.numerics.matrix.descriptors import PIECE
 

@@ -7,12 +7,15 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.asynchronous.matrix.observer import WarpgroupObserver
-from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import WARPS, Issued
+from kernbench.ptx.emulator.asynchronous.matrix.warpgroups import WARPS, Crew, Issued
 from kernbench.ptx.emulator.checks.asynchronous.descriptors import DescriptorChecks
 from kernbench.ptx.emulator.checks.asynchronous.hub import BatchFindings
+from kernbench.ptx.emulator.checks.asynchronous.meetings import Meetings, Met
 from kernbench.ptx.emulator.checks.findings.reporter import some_threads, thread_name
+from kernbench.ptx.emulator.lanes.arrays import Int32s, Int64s
+from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.memory.shadow import Ranges
+from kernbench.ptx.emulator.memory.shadow import Ranges, Together
 from kernbench.ptx.emulator.memory.tiles import (
     Operand,
     Tiles,
@@ -77,6 +80,21 @@ def _tiles_read(a: bytes, b: bytes, operands: tuple[Operand, Operand], first: by
 _kept_tiles = lru_cache(1 << 10)(_tiles_read)
 
 
+@kernel
+def _join(known: Int32s, group: Int64s, joined: Int32s) -> None:
+    """Join the vector clocks of warps for each of their groups."""
+    for i in range(group.size):
+        for column in range(joined.shape[1]):
+            joined[group[i], column] = max(joined[group[i], column], known[i, column])
+
+
+def _knowledge(met: Met, operations: _Operations) -> Together:
+    """What operations know: all that their warps do."""
+    joined: Array = np.zeros((len(operations.first), met.known.shape[1]), np.int32)
+    _join(met.known, operations.group, joined)
+    return Together(met.event.warps[met.now] * WARP, operations.group[met.now], joined)
+
+
 class WarpgroupChecks(WarpgroupObserver):
     """The checks of one batch's wgmma operations."""
 
@@ -86,10 +104,17 @@ class WarpgroupChecks(WarpgroupObserver):
         self._descriptors = DescriptorChecks(batch, checks)
         # by the warps: the first of the operations that the same warps issue one after the other
         self._last: dict[int, tuple[Issued, _Operations]] = {}
+        self._meetings = Meetings(batch, checks.clocks)
 
-    def issued(self, event: Issued, leaders: Array) -> None:
-        """Warps issued an operation; `leaders` are the first warps of their warpgroups."""
-        operations, form = self._operations(event, leaders), event.form
+    def issued(self, event: Issued, crew: Crew) -> None:
+        """Warps issued an operation: it begins when all of its warpgroup have."""
+        for met in self._meetings.come(event, crew):
+            self._begin(met)
+
+    def _begin(self, met: Met) -> None:
+        """The warps of operations have met."""
+        event = met.event
+        operations, form = self._operations(event, self._batch.warpgroups.crew(event.warps).leaders), event.form
         ctas, lanes = operations.ctas, operations.lanes
         shadow, clocks = self._checks.asynchronous.shadow, event.groups[operations.first] + 1
         a, b = b"" if event.a is None else event.a.tobytes(), event.b.tobytes()
@@ -98,7 +123,7 @@ class WarpgroupChecks(WarpgroupObserver):
         read = of(a, b, operands, operations.first.tobytes(), ctas.tobytes(), self._batch.shared_stride)
         if not read.alike:
             self._differ(event, operations.first, operations.group)
-        begun = shadow.begun(lanes, operations.columns, clocks, form.site)
+        begun = shadow.begun(lanes, operations.columns, clocks, form.site, together=_knowledge(met, operations))
         caught = form.site.number in self._batch.program.caught
         follows = partial(self._follows, event, operations) if caught else None
         for which, tiles, ranges in read.parts:

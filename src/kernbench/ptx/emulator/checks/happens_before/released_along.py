@@ -29,8 +29,8 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Mask, lane_bits
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, CLOCK_SHIFT, NUMBER_MASK, NUMBER_SHIFT
 from kernbench.ptx.emulator.program.hub import BatchHub
 
-NOT_DONE, ALONG, NARROW, RELAXED, ALIKE = range(5)
-# why a race is formal, and how to fix it; by the codes above
+NOT_DONE, ALONG, NARROW, RELAXED, ALIKE, COPIED = range(6)
+# why a race, or a missing fence (the last), is formal, and how to fix it; by the codes above
 REASONS = (
     "",
     "the lane that arrived on the mbarrier after the earlier access ran it along with the other lanes of its warp, and "
@@ -40,6 +40,7 @@ REASONS = (
     "a thread that had waited for the copy has since met others at the cluster's barrier, with .relaxed, and on every "
     "GPU so far what it brought lies in shared memory by then",
     "both bring the same bytes, so that it does not matter which is the last",
+    "every Hopper GPU so far has what cp.async brings in shared memory once it was waited for, where wgmma reads it",
 )
 HINTS = (
     "",
@@ -47,6 +48,7 @@ HINTS = (
     "wait with mbarrier.try_wait.acquire.cluster, and put __syncwarp() before an arrival of one lane for its warp",
     "run barrier.cluster.arrive with .release, and barrier.cluster.wait with .acquire",
     "let one warp begin the copy: elect.sync chooses a lane of each warp that runs it",
+    "put fence.proxy.async behind the wait for the copies, before the barrier",
 )
 _EVERYBODY = np.uint32(0xFFFFFFFF)
 

@@ -12,6 +12,7 @@ from kernbench.ptx.emulator.checks.happens_before.locks import LetGo
 from kernbench.ptx.emulator.checks.happens_before.released_along import HINTS, REASONS
 from kernbench.ptx.emulator.checks.memory.elections import not_elected
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
+from kernbench.ptx.emulator.checks.memory.pending_copies import PendingCopies
 from kernbench.ptx.emulator.checks.memory.warp_synchronous import EXCHANGED, FENCED, SYNCWARP
 from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory import access
@@ -65,6 +66,7 @@ class MemoryChecks(Protocol):
     batch: Batch
     sites: AccessSites
     undefined: UndefinedObserver
+    copies: PendingCopies
 
     @property
     def warp_synchronous(self) -> WarpSynchronousAccesses:
@@ -200,8 +202,8 @@ class MemoryReporter:
         """An asynchronous copy has an invalid byte."""
         batch = checks.batch
         if kind == "uninitialised-read" and space.name == "shared":
-            cta = int(batch.cluster.own(np.array([lane]))[0])
-            if checks.undefined.explains("shared", cta * batch.shared_stride + address, site, lane):
+            offset = int(batch.cluster.own(np.array([lane]))[0]) * batch.shared_stride + address
+            if checks.copies.fills(offset) or checks.undefined.explains("shared", offset, site, lane):
                 return
         who = f"the copy that {thread_name(batch, lane)} begins"
         kind, where, hint = self._situation(batch, site, space, kind, address, 1)

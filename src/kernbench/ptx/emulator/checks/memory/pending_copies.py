@@ -12,6 +12,7 @@ from kernbench.ptx.emulator.lanes.compiled import kernel
 from kernbench.ptx.emulator.lanes.lanes import NO_MASK, Mask
 from kernbench.ptx.emulator.memory.pages.allocation import large_zeros
 from kernbench.ptx.emulator.memory.port import Accessed, Space, offsets_of
+from kernbench.ptx.emulator.memory.shadow import Ranges
 from kernbench.ptx.emulator.observer.values import CopiesObserver
 from kernbench.ptx.emulator.program.hub import BatchHub
 from kernbench.ptx.emulator.program.program import Site
@@ -47,6 +48,17 @@ def _meets(
             if filled_by[(first + k) >> 2] >= 0:
                 return True
     return False
+
+
+@kernel
+def _first_filled(filled_by: Int32s, starts: Int64s, lengths: Int64s) -> tuple[Int, Int]:
+    """The first range with a word that a copy will fill, and the first byte there; (-1, 0) for none."""
+    for i in range(starts.size):
+        end = (starts[i] + lengths[i] + 3) >> 2 if lengths[i] > 0 else np.int64(0)
+        for word in range(starts[i] >> 2, end):
+            if filled_by[word] >= 0:
+                return np.int64(i), 4 * np.int64(word)
+    return np.int64(-1), np.int64(0)
 
 
 class PendingCopies(CopiesObserver):
@@ -103,15 +115,32 @@ class PendingCopies(CopiesObserver):
             self._early = which[bad]
             position = which[bad[0]]
             copy = self._reporter.program.sites[int(filled[bad[0]])]
-            self._report(writes, site, int(lanes[position]), int(inside[position]), copy, len(bad))
+            who = thread_name(self._batch, int(lanes[position]))
+            self._report(who, writes, site, int(inside[position]), copy, len(bad))
+
+    def met(self, writes: bool, ranges: Ranges, lanes: Array, site: Site) -> None:
+        """Operations that lanes began access ranges of shared memory."""
+        if not self._count:
+            return
+        found, first = _first_filled(self._filled_by, ranges.starts, ranges.lengths)
+        if found >= 0:
+            offset = int(first)
+            copy = self._reporter.program.sites[int(self._filled_by[offset // 4])]
+            lane = int(lanes[ranges.owners[found]])
+            who = f"the operation that {thread_name(self._batch, lane)} begins"
+            self._report(who, writes, site, offset % self._batch.shared_stride, copy, 1)
+
+    def fills(self, offset: int) -> bool:
+        """Whether a copy may still fill a byte of shared memory, which is why nobody has written it."""
+        return self._count > 0 and self._filled_by[offset // 4] >= 0
 
     def reads_early(self, position: int) -> bool:
         """Whether the last access, at a position, was to memory that a copy still fills."""
         return bool((self._early == position).any())
 
-    def _report(self, writes: bool, site: Site, lane: int, address: int, copy: Site, count: int) -> None:
+    def _report(self, who: str, writes: bool, site: Site, address: int, copy: Site, count: int) -> None:
         message = (
-            f"{thread_name(self._batch, lane)} {'writes' if writes else 'reads'} shared memory "
+            f"{who} {'writes' if writes else 'reads'} shared memory "
             f"{self._shared_name(address)}, which a copy begun in PTX line {copy.line} (`{copy.text}`) still fills: "
             f"the thread that began it has not waited for it"
         )

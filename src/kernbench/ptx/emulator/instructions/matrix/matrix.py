@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.access import new_report
 from kernbench.ptx.emulator.memory.arena import SHARED_BASE
 from kernbench.ptx.emulator.memory.port import space_of
-from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding, StoredPart
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding, Row, StoredPart
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action
 from kernbench.ptx.emulator.units.batch import Window
@@ -172,6 +172,8 @@ def load_matrix(d: Decoding) -> Step:
     words, target_rows = d.bank_rows(targets)
     to = np.array(target_rows, np.int64)
     plain = space == "shared" and all(d.table.slots[slot].dtype == "uint32" for slot in targets)
+    if plain:
+        d.row = Row("load matrices", (*targets, address.slot), (count, int(transposed)), address.offset)
 
     def general(window: Window, mask: Mask | None) -> None:
         whole_warps(window, mask, site)
@@ -238,6 +240,8 @@ def store_matrix(d: Decoding) -> Step:
     bank, rows = d.bank_rows(stored)
     row_of = [np.array([row], np.int64) for row in rows]
     nbytes = 2 if transposed else 4
+    if space == "shared" and all(d.table.slots[slot].dtype == "uint32" for slot in sources):
+        d.row = Row("store matrices", (*sources, address.slot), (count, int(transposed)), address.offset)
 
     def parts(window: Window) -> Iterator[StoredPart]:
         base = window.batch.port.addresses(window, address.slot) + np.uint64(address.offset)

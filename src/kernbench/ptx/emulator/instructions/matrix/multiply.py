@@ -10,7 +10,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.instructions.matrix.matrix import whole_warps
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.memory.port import space_of
-from kernbench.ptx.emulator.program.operands import Decoding, StoredPart
+from kernbench.ptx.emulator.program.operands import Decoding, Row, StoredPart
 from kernbench.ptx.emulator.program.steps import Step, action, compute
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.numerics.matrix import Layout, mma, mma_quads, mma_sparse, wmma, wmma_mma
@@ -80,6 +80,8 @@ def _product(d: Decoding, function: Function, operands: tuple[int, ...] = (1, 2,
     m, n, k = dimensions(d.mod("shape"))
     d.flops = 2 * m * n * k // WARP
     ends = [0, *accumulate(len(part) for part in parts)]
+    if d.resolved.meaning == "mma" and operands == (1, 2, 3):
+        d.row = Row("product", (*targets, *(slot for part in parts for slot in part)))
 
     def over_rows(*rows: Any) -> None:
         function(*(rows[start:end] for start, end in pairwise(ends)), rows[ends[-1] :])

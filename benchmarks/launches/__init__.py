@@ -1,0 +1,1 @@
+"""How fast the PTX emulator runs Triton kernels of real sizes: at least forty launches, checked and unchecked."""

@@ -1,0 +1,82 @@
+"""Where the executor's state lies: records of instructions, and the words of warps, blocks and launches.
+
+Compiled code reads all of it at fixed offsets, so that state is arrays only. Words have 64 bits.
+"""
+
+LANES = 32
+EVERYBODY = (1 << LANES) - 1
+
+# a record, in bytes: the address of the operation's code, an immediate, the number of its site, and its operands, as
+# byte offsets into the registers of a warp
+RECORD_BYTES = 112
+CODE, IMMEDIATE, SITE, OPERANDS = 0, 8, 16, 24
+MOST_OPERANDS = (RECORD_BYTES - OPERANDS) // 4
+
+# words of a warp
+REGISTERS, ACTIVE, BLOCK, STATE, RESUME, PARTS, NUMBER, ALIVE, MET, COPIES, GROUPS, COPIES_AT, GROUPS_AT, LEFT = range(
+    14
+)
+# fragments of a warp that wait for their turn: pairs of a mask and a record
+FIRST_PART = 16
+MOST_PARTS = LANES
+# behind them room for 32 addresses, and for what an operation holds
+ADDRESSES = 96
+WARP_WORDS = ADDRESSES + LANES + 32
+RUNS, WAITS, ENDED = range(3)
+
+# words of a block
+(SHARED, SHARED_STATES, SHARED_WRITES, SHARED_READS, SHARED_BYTES, TIME, FLOOR, SERIAL, LAUNCH, WARPS, WARPS_AT) = (
+    range(11)
+)
+BLOCK_WORDS = 16
+
+# words of a launch
+(
+    LANE_COUNTS,
+    WARP_COUNTS,
+    SUSPECT,
+    SUSPECT_SITE,
+    ARRAYS,
+    ARRAY_COUNT,
+    ACCESSES,
+    STATES,
+    CONTENTS,
+    LOG,
+    LOGGED,
+    FIRST_SERIAL,
+    EPOCH,
+    DIRTY,
+    ENTRY,
+) = range(15)
+LAUNCH_WORDS = 16
+
+# words of an array in the launch's table: its addresses, flags, and its shadow (`ops.shadow`)
+LOW, HIGH, FLAGS, ROW_WRITES, ROW_READS, ROW_WORDS, ROW_SAVED, WORD_WRITES, WORD_READS, WORD_UPDATES, FIRST_ROW = range(
+    11
+)
+ARRAY_WORDS = 12
+DEFINED, TRACKED = 1, 2
+
+# words of an access in the launch's table: the global addresses it is meant for, whether others are faults, the array
+# it used last, and the offsets in shared memory that it is meant for
+MEANT_LOW, MEANT_HIGH, IS_MEANT, LAST_ARRAY, SHARED_LOW, SHARED_HIGH = range(6)
+ACCESS_WORDS = 6
+# bits of the second: whether others are faults, and whether it is a load through the non-coherent cache
+MEANT, NONCOHERENT = 1, 2
+
+# why a run was given up
+(
+    NO_SUSPECT,
+    BOUNDS,
+    UNWRITTEN,
+    RACE,
+    MISALIGNED,
+    DIVERGED,
+    BARRIER,
+    BUDGET,
+    DIVISION,
+    SPACE,
+    COPY,
+    ROOM,
+    TRAP,
+) = range(13)

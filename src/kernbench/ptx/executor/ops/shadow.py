@@ -1,0 +1,329 @@
+"""Races: who touched each word last, as a stamp, and whether that happened before an access.
+
+A stamp says when and by whom: in global memory the number of the block (upper half), and in both memories the
+block's time (16 bits), which bytes of the word (4), the warp (6) and the lane (6). Several warps or lanes are MANY. A
+block's time goes on at each barrier, and at each meeting of a warp; what happened before the last barrier of the block
+is ordered for all its warps, and what a warp did before it met is ordered for its lanes. Everything else is not, as far
+as the fast tests know. A stamp that stands for several accesses is never earlier than one of them, and names MANY if
+they differ: so a test may call ordered accesses a suspect, and never the reverse.
+
+Global memory has stamps for rows of 128 bytes, for accesses of a warp that cover whole rows, and for words.
+"""
+
+import numpy as np
+
+from kernbench.ptx.executor.ops.layout import (
+    BLOCK,
+    CONTENTS,
+    DIRTY,
+    EPOCH,
+    FIRST_ROW,
+    FIRST_SERIAL,
+    FLOOR,
+    LAUNCH,
+    LOG,
+    LOGGED,
+    MET,
+    NUMBER,
+    ROW_READS,
+    ROW_SAVED,
+    ROW_WORDS,
+    ROW_WRITES,
+    SERIAL,
+    SHARED_READS,
+    SHARED_WRITES,
+    STATES,
+    TIME,
+    WORD_READS,
+    WORD_UPDATES,
+    WORD_WRITES,
+)
+from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, longs_at, numbers_at, words_at
+
+# kinds of accesses; those of rows of matrices are made by other lanes than give the addresses
+READ, WRITE, SPREAD, UPDATE, SPREAD_WRITE = range(5)
+# instead of a lane: several, or any that update a word of shared memory
+MANY, UPDATED = 63, 62
+EVERY_BYTE = 15 << 12
+PENDING = 0xFFFF
+# bytes and words of a row; words of an entry of the log: the row's offset, its bytes and their states
+ROW_BYTES, ROW_WORDS_COUNT, ENTRY_WORDS = 128, 32, 33
+GLOBAL_BASE = 0x1000_0000_0000
+# the code of a lane for whole rows, by the logarithm of the bytes of each lane
+_EVEN = 32
+
+
+def is_ordered(stamp: Int, mine: Int, first: Int, floor: Int, met: Int) -> Flag:
+    """Whether the access of a stamp happened before mine."""
+    if stamp < first << 32:
+        return True
+    if stamp >> 32 != mine >> 32:
+        return False
+    time = stamp >> 16 & 0xFFFF
+    if time < floor:
+        return True
+    if stamp >> 6 & 63 != mine >> 6 & 63:
+        return False
+    return time < met or (stamp & 63 == mine & 63 and stamp & 63 != MANY)
+
+
+def is_clear(stamp: Int, mine: Int, first: Int, floor: Int, met: Int) -> Flag:
+    """Whether the access of a stamp is ordered, or to other bytes."""
+    return stamp & mine & EVERY_BYTE == 0 or is_ordered(stamp, mine, first, floor, met)
+
+
+def joined(stamp: Int, mine: Int, first: Int, floor: Int, met: Int) -> Int:
+    """A stamp for an earlier access and mine."""
+    if stamp < first << 32:
+        return mine
+    both = mine | (stamp & EVERY_BYTE)
+    if stamp >> 32 != mine >> 32:
+        # of several blocks: never ordered in this launch
+        return (first << 32) | 0xFFFF0000 | (both & EVERY_BYTE) | (MANY << 6) | MANY
+    time = stamp >> 16 & 0xFFFF
+    if time < floor:
+        return both
+    if stamp >> 6 & 63 != mine >> 6 & 63:
+        return both | (MANY << 6) | MANY
+    if time < met or stamp & 63 == mine & 63:
+        return both
+    return both | MANY
+
+
+def note_global(warp: Int, entry: Int, row: Int, mask: Int, nbytes: Int, kind: Int, same: Int) -> Flag:
+    """Enter an access of lanes to global memory; False if something unordered touched one of its words.
+
+    Lanes of `same` write what is there already, which is no race with another thread's write.
+    """
+    w, e, given = numbers_at(warp), numbers_at(entry), numbers_at(row)
+    b = numbers_at(w[BLOCK])
+    first = numbers_at(b[LAUNCH])[FIRST_SERIAL]
+    floor, met = b[FLOOR], w[MET]
+    base = (b[SERIAL] << 32) | (b[TIME] << 16) | (w[NUMBER] << 6)
+    if mask == 0xFFFFFFFF and nbytes >= 4 and kind != UPDATE and given[0] & (ROW_BYTES - 1) == 0 and steps(row, nbytes):
+        lanes = _EVEN + nbytes
+        at = (given[0] >> 7) - e[FIRST_ROW]
+        return note_rows(entry, at, nbytes >> 2, base | EVERY_BYTE | lanes, first, floor, met, kind)
+    good: Flag = True
+    for lane in range(32):
+        if mask >> lane & 1:
+            address = given[lane]
+            at = (address >> 7) - e[FIRST_ROW]
+            mine = base | lane
+            if nbytes >= 4:
+                mine |= EVERY_BYTE
+            else:
+                mine |= ((1 << nbytes) - 1) << (12 + (address & 3))
+            alike = np.int64(kind == WRITE) & (same >> lane)
+            good = good and note_words(entry, at, (address >> 2) & 31, nbytes, mine, first, floor, met, kind, alike)
+    return good
+
+
+def steps(row: Int, nbytes: Int) -> Flag:
+    """Whether 32 addresses follow each other without gaps."""
+    given = numbers_at(row)
+    different = np.int64(0)
+    for lane in range(32):
+        different |= given[lane] - (given[0] + lane * nbytes)
+    return different == 0
+
+
+def note_rows(entry: Int, at: Int, count: Int, mine: Int, first: Int, floor: Int, met: Int, kind: Int) -> Flag:
+    """Enter an access of a warp that covers whole rows."""
+    e = numbers_at(entry)
+    writes, reads, words = numbers_at(e[ROW_WRITES]), numbers_at(e[ROW_READS]), numbers_at(e[ROW_WORDS])
+    for number in range(at, at + count):
+        if not is_ordered(writes[number], mine, first, floor, met) or not is_ordered(
+            words[number], mine, first, floor, met
+        ):
+            return False
+        if kind == WRITE:
+            if not is_ordered(reads[number], mine, first, floor, met):
+                return False
+            writes[number] = mine
+        else:
+            reads[number] = joined(reads[number], mine, first, floor, met)
+    return True
+
+
+def note_words(
+    entry: Int, at: Int, inside: Int, nbytes: Int, mine: Int, first: Int, floor: Int, met: Int, kind: Int, alike: Int
+) -> Flag:
+    """Enter a lane's access to some words of a row; writes of what is there already are `alike`."""
+    e = numbers_at(entry)
+    rows = numbers_at(e[ROW_WORDS])
+    if not is_ordered(numbers_at(e[ROW_WRITES])[at], mine, first, floor, met):
+        return False
+    if kind != READ and not is_ordered(numbers_at(e[ROW_READS])[at], mine, first, floor, met):
+        return False
+    rows[at] = joined(rows[at], mine, first, floor, met)
+    writes, reads, updates = numbers_at(e[WORD_WRITES]), numbers_at(e[WORD_READS]), numbers_at(e[WORD_UPDATES])
+    begin = ROW_WORDS_COUNT * at + inside
+    for word in range(begin, begin + max(1, nbytes >> 2)):
+        if not is_clear(writes[word], mine, first, floor, met) and not alike & 1:
+            return False
+        if kind != READ and not is_clear(reads[word], mine, first, floor, met):
+            return False
+        if kind == UPDATE:
+            updates[word] = joined(updates[word], mine, first, floor, met)
+        else:
+            if not is_clear(updates[word], mine, first, floor, met):
+                return False
+            if kind == WRITE:
+                writes[word] = joined(writes[word], mine, first, floor, met)
+            else:
+                reads[word] = joined(reads[word], mine, first, floor, met)
+    return True
+
+
+def save_rows(launch: Int, entry: Int, row: Int, mask: Int, nbytes: Int) -> None:
+    """Keep what rows contain before the launch writes them for the first time, and mark them as written."""
+    words, e, given = numbers_at(launch), numbers_at(entry), numbers_at(row)
+    saved, epoch, dirty = words_at(e[ROW_SAVED]), words[EPOCH], bytes_at(words[DIRTY])
+    for lane in range(32):
+        if mask >> lane & 1:
+            number = given[lane] >> 7
+            for part in range(number, ((given[lane] + nbytes - 1) >> 7) + 1):
+                at = part - e[FIRST_ROW]
+                if np.int64(saved[at]) != epoch:
+                    saved[at] = epoch
+                    offset = (part << 7) - GLOBAL_BASE
+                    dirty[offset >> 8] = 1
+                    keep_row(launch, offset)
+
+
+def keep_row(launch: Int, offset: Int) -> None:
+    """Append a row to the log."""
+    words = numbers_at(launch)
+    out = longs_at(words[LOG] + 8 * ENTRY_WORDS * words[LOGGED])
+    words[LOGGED] += 1
+    contents, states = longs_at(words[CONTENTS] + offset), longs_at(words[STATES] + offset)
+    out[0] = offset
+    for number in range(16):
+        out[1 + number] = contents[number]
+        out[17 + number] = states[number]
+
+
+def latest_of(stamps: Int, row: Int, mask: Int, count: Int) -> Int:
+    """The greatest stamp of the words that lanes access."""
+    held, given = words_at(stamps), numbers_at(row)
+    found = np.uint32(0)
+    for lane in range(32):
+        if mask >> lane & 1:
+            for number in range(count):
+                found = max(found, held[(given[lane] >> 2) + number])
+    return np.int64(found)
+
+
+def is_written_alone(warp: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
+    """Enter a write of words that nothing touched since the last barrier, each by one lane; False if it is not so."""
+    w = numbers_at(warp)
+    b = numbers_at(w[BLOCK])
+    count, limit = nbytes >> 2, b[FLOOR] << 16
+    if count == 0 or latest_of(b[SHARED_WRITES], row, mask, count) >= limit:
+        return False
+    if latest_of(b[SHARED_READS], row, mask, count) >= limit:
+        return False
+    stamp_words(warp, row, mask, count, (b[TIME] << 16) | (w[NUMBER] << 6) | EVERY_BYTE, 1)
+    if are_apart(b[SHARED_WRITES], row, mask, count):
+        return True
+    # several lanes write one word: what they write decides. What was there before is ordered
+    stamp_words(warp, row, mask, count, 0, 0)
+    return False
+
+
+def stamp_words(warp: Int, row: Int, mask: Int, count: Int, stamp: Int, lanes: Int) -> None:
+    """Give the words that lanes write a stamp, with the lane in it where it is asked for."""
+    given, writes = numbers_at(row), words_at(numbers_at(numbers_at(warp)[BLOCK])[SHARED_WRITES])
+    for lane in range(32):
+        if mask >> lane & 1:
+            for number in range(count):
+                writes[(given[lane] >> 2) + number] = stamp | lane * lanes
+
+
+def are_apart(stamps: Int, row: Int, mask: Int, count: Int) -> Flag:
+    """Whether each word has the stamp of the lane that wrote it: no other one wrote it afterwards."""
+    held, given = words_at(stamps), numbers_at(row)
+    shared: Int = 0
+    for lane in range(32):
+        if mask >> lane & 1:
+            for number in range(count):
+                shared |= (np.int64(held[(given[lane] >> 2) + number]) ^ lane) & 63
+    return shared == 0
+
+
+def note_shared(warp: Int, row: Int, mask: Int, nbytes: Int, kind: Int, same: Int) -> Flag:
+    """Enter an access of lanes to shared memory; False if something unordered touched one of its words.
+
+    Lanes of `same` write what is there already, which is no race with another thread's write.
+    """
+    w, given = numbers_at(warp), numbers_at(row)
+    b = numbers_at(w[BLOCK])
+    writes, reads = words_at(b[SHARED_WRITES]), words_at(b[SHARED_READS])
+    floor, met = b[FLOOR], w[MET]
+    base = (b[TIME] << 16) | (w[NUMBER] << 6)
+    count = max(1, nbytes >> 2)
+    for lane in range(32):
+        if mask >> lane & 1:
+            word = given[lane] >> 2
+            mine = base | EVERY_BYTE | who_of(kind, lane)
+            if nbytes < 4:
+                mine = base | who_of(kind, lane) | ((1 << nbytes) - 1) << (12 + (given[lane] & 3))
+            for number in range(count):
+                written, read = np.int64(writes[word + number]), np.int64(reads[word + number])
+                if not may_follow_write(written, mine, floor, met, kind, same >> lane & 1):
+                    return False
+                if kind in (WRITE, UPDATE, SPREAD_WRITE):
+                    if read & mine & EVERY_BYTE and not is_before(read, mine, floor, met):
+                        return False
+                    writes[word + number] = with_mine(written, mine, floor, met)
+                else:
+                    reads[word + number] = with_mine(read, mine, floor, met)
+    return True
+
+
+def who_of(kind: Int, lane: Int) -> Int:
+    """The lane in a stamp: rows of matrices are accessed by others, and updates are in no order."""
+    if kind in (SPREAD, SPREAD_WRITE):
+        return MANY
+    return UPDATED if kind == UPDATE else lane
+
+
+def may_follow_write(written: Int, mine: Int, floor: Int, met: Int, kind: Int, alike: Int) -> Flag:
+    """Whether an access is no race with an earlier write, of which there is the stamp."""
+    if kind == UPDATE and written >> 16 >= floor and written & 63 != UPDATED:
+        # later updates would not see that write any more
+        return False
+    if written & mine & EVERY_BYTE == 0 or is_before(written, mine, floor, met):
+        return True
+    if written >> 16 == PENDING:
+        return False
+    if kind == UPDATE:
+        return written & 63 == UPDATED
+    return kind == WRITE and alike == 1 and written & 63 != UPDATED
+
+
+def is_before(stamp: Int, mine: Int, floor: Int, met: Int) -> Flag:
+    """Whether an access to shared memory happened before mine."""
+    time = stamp >> 16
+    if time < floor:
+        return True
+    if time == PENDING or stamp >> 6 & 63 != mine >> 6 & 63:
+        return False
+    return time < met or (stamp & 63 == mine & 63 and stamp & 63 < UPDATED)
+
+
+def with_mine(stamp: Int, mine: Int, floor: Int, met: Int) -> Int:
+    """A stamp for an earlier access to shared memory and mine."""
+    time = stamp >> 16
+    if time < floor:
+        # before the last barrier, and so ordered for the whole block
+        return mine
+    both = mine | (stamp & EVERY_BYTE)
+    if time == PENDING:
+        return stamp | both
+    if stamp >> 6 & 63 != mine >> 6 & 63:
+        return both | (MANY << 6) | MANY
+    if time < met or stamp & 63 == mine & 63:
+        return both
+    return both | MANY

@@ -1,0 +1,357 @@
+"""A program as rows of numbers: what the executor runs.
+
+Each row is an operation, the offsets of its operands in the registers of a warp, an immediate, and its instruction's
+number. The rows of a block begin with one for the block itself. Registers, constants and values of a launch lie side by
+side, each a row of one element for each lane.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.instructions.decode import Body, Decoded
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot, Slot, SlotTable
+from kernbench.ptx.emulator.program.access_order import GPU_SCOPE
+from kernbench.ptx.emulator.program.operands import Decoding, Row
+from kernbench.ptx.emulator.program.steps import Computed, Step
+from kernbench.ptx.executor.compiling import Guard, Operation, Warpwide, is_plain
+from kernbench.ptx.executor.lanewise import division, lanewise
+from kernbench.ptx.executor.ops import copies, flow, memory, products, updates, warps
+from kernbench.ptx.executor.ops.layout import DIVISION, LANES, MOST_OPERANDS, OPERANDS, RECORD_BYTES
+
+# rows of registers begin at multiples of this
+_ALIGNMENT = 64
+_PRODUCTS = {"f16": products.F16, "bf16": products.BF16, "tf32": products.TF32}
+
+
+class UnsupportedError(Exception):
+    """The executor cannot run the program yet; the emulator does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A program for the executor. `code` has a record for each row, without the addresses of the operations.
+
+    - `operations`: the operation of each row, as an index into `known`.
+    - `values`: constants and values of a launch, each with the offset of its row.
+    - `nbytes`: bytes of a warp's registers.
+    - `entry`: the record at which warps begin.
+    """
+
+    code: Array
+    operations: Array
+    known: tuple[Operation, ...]
+    values: tuple[tuple[int, Slot], ...]
+    nbytes: int
+    entry: int
+
+
+@dataclass(eq=False)
+class _Writer:
+    table: SlotTable
+    body: Body
+    ends: frozenset[int]
+    lines: list[tuple[int, tuple[int, ...], int, int]] = field(default_factory=list)
+    known: dict[str, int] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    offsets: dict[int, int] = field(default_factory=dict)
+    room: int = 0
+    banks: dict[tuple[str, int], int] = field(default_factory=dict)
+    # the record of each block, and branches with their target blocks
+    blocks: dict[int, int] = field(default_factory=dict)
+    branches: list[tuple[int, int]] = field(default_factory=list)
+
+    def offset(self, slot: int) -> int:
+        """The offset of a slot's row."""
+        found = self.offsets.get(slot)
+        if found is None:
+            spec = self.table.slots[slot]
+            if isinstance(spec, RegisterSlot):
+                key = spec.bank, spec.row
+                if key not in self.banks:
+                    self.banks[key] = self._new(spec.bank)
+                found = self.banks[key]
+            else:
+                found = self._new(spec.dtype)
+            self.offsets[slot] = found
+        return found
+
+    def _new(self, dtype: str) -> int:
+        found = self.room
+        size = LANES * (1 if dtype == "bool" else np.dtype(dtype).itemsize)
+        self.room += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return found
+
+    def add(
+        self, operation: Operation | None, operands: Sequence[int] = (), immediate: int = 0, site: int = 0, *raw: int
+    ) -> None:
+        """Append a row; `raw` operands are no rows of registers."""
+        if operation is None:
+            raise UnsupportedError("an operation without a compiled form")
+        number = self.known.get(operation.name)
+        if number is None:
+            number = self.known[operation.name] = len(self.operations)
+            self.operations.append(operation)
+        if len(operands) + len(raw) > MOST_OPERANDS:
+            raise UnsupportedError("an operation of too many operands")
+        self.lines.append((number, (*(self.offset(slot) for slot in operands), *raw), immediate, site))
+
+    def finish(self) -> Rows:
+        """The program."""
+        code = np.zeros((len(self.lines) + 1, RECORD_BYTES), np.uint8)
+        for number, block in self.branches:
+            operation, operands, _, site = self.lines[number]
+            self.lines[number] = operation, operands, (self.blocks[block] - number) * RECORD_BYTES, site
+        for number, (_, operands, immediate, site) in enumerate(self.lines):
+            code[number, 8:24].view(np.int64)[:] = immediate, site
+            code[number, OPERANDS : OPERANDS + 4 * len(operands)].view(np.uint32)[:] = np.array(
+                operands, np.int64
+            ).astype(np.uint32)
+        operations = np.array([line[0] for line in self.lines], np.int32)
+        slots = self.table.slots
+        values = tuple((at, slots[n]) for n, at in self.offsets.items() if not isinstance(slots[n], RegisterSlot))
+        return Rows(code, operations, tuple(self.operations), values, self.room, self.blocks[self.body.code.entry])
+
+
+def rows_of(decoded: Decoded, ends: frozenset[int]) -> Rows:
+    """The rows of a decoded kernel; `ends` are the blocks that only end a thread. Raises `UnsupportedError`."""
+    if len(decoded.bodies) != 1:
+        raise UnsupportedError("calls")
+    (body,) = decoded.bodies
+    writer = _Writer(decoded.table, body, ends)
+    order = sorted(range(len(body.starts)), key=lambda position: body.order.ranks[position])
+    # blocks that are not joined by a branch follow each other in the text
+    for index, position in enumerate(order):
+        _block(writer, body, position)
+        behind = position + 1
+        follows = order[index + 1] if index + 1 < len(order) else -1
+        if behind < len(body.starts) and follows != behind and _falls(body, position):
+            writer.branches.append((len(writer.lines), body.code.entry + behind))
+            writer.add(Warpwide(flow.branch, (False, False, int(body.code.entry + behind in ends))))
+    return writer.finish()
+
+
+def _falls(body: Body, position: int) -> bool:
+    """Whether a block without a branch at its end continues at the next one."""
+    decodings = body.decodings[position]
+    return body.starts[position] != len(body.lines) and not (
+        decodings
+        and decodings[-1].effects.flow in ("branch", "exit", "return")
+        and decodings[-1].instruction.guard is None
+    )
+
+
+def _block(writer: _Writer, body: Body, position: int) -> None:
+    number = body.code.entry + position
+    writer.blocks[number] = len(writer.lines)
+    if number in writer.ends or body.starts[position] == len(body.lines):
+        writer.add(Warpwide(flow.begin_block), (), -1 if number in writer.ends else number)
+        writer.add(Warpwide(flow.end_lanes))
+        return
+    writer.add(Warpwide(flow.begin_block), (), number)
+    for decoding in body.decodings[position]:
+        _instruction(writer, decoding)
+
+
+def _instruction(writer: _Writer, d: Decoding) -> None:
+    """The rows of an instruction, with the conversions of its operands."""
+    if d.looking or d.line.checkpoint is not None:
+        raise UnsupportedError("probes")
+    for step in d.before:
+        _computed(writer, step, d, None)
+    guard = d.guard()
+    if guard is not None and d.writes_guard() and (d.after or d.row is not None):
+        raise UnsupportedError("an instruction that overwrites its guard")
+    if d.row is not None:
+        _ROWS[d.row.operation](writer, d, d.row, guard)
+    elif isinstance(d.made, Step):
+        _computed(writer, d.made, d, guard)
+    else:
+        raise UnsupportedError(d.instruction.name)
+    for step in d.after:
+        _computed(writer, step, d, guard)
+
+
+def _guarded(writer: _Writer, guard: tuple[int, bool] | None) -> None:
+    if guard is not None:
+        writer.add(Guard(guard[1]), guard[:1])
+
+
+def _computed(writer: _Writer, step: Step, d: Decoding, guard: tuple[int, bool] | None) -> None:
+    computed = step.computed
+    if computed is None:
+        raise UnsupportedError(d.instruction.name)
+    _lanes(writer, computed, d, guard)
+
+
+def _lanes(writer: _Writer, computed: Computed, d: Decoding, guard: tuple[int, bool] | None) -> None:
+    slots = writer.table.slots
+    sources = tuple(slots[slot].dtype for slot in computed.sources)
+    targets = tuple(slots[slot].dtype for slot in computed.targets)
+    made = lanewise(computed.function, sources, targets)
+    if made is None or not is_plain(made):
+        raise UnsupportedError(f"{d.instruction.name}: no compiled form")
+    _guarded(writer, guard)
+    writer.add(made, (*computed.targets, *computed.sources), 0, d.site.number)
+
+
+Given = tuple[int, bool] | None
+# adds the rows of an instruction
+Adder = Callable[[_Writer, Decoding, Row, Given], None]
+
+
+def _is_wide(writer: _Writer, slot: int) -> int:
+    dtype = writer.table.slots[slot].dtype
+    if dtype not in ("uint32", "uint64"):
+        raise UnsupportedError(f"an address of type {dtype}")
+    return int(dtype == "uint64")
+
+
+def _signed(offset: int) -> int:
+    """An offset that was kept modulo 2**64."""
+    return offset - (1 << 64) if offset >> 63 else offset
+
+
+def _access(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    """ld and st: registers, and the address."""
+    what, _, space = row.operation.partition(".")
+    shared = space == "shared"
+    if space not in ("global", "generic", "shared", "const"):
+        raise UnsupportedError(f"{what} in {space}")
+    if d.order.strong and d.mod("sem") == "volatile":
+        raise UnsupportedError("volatile accesses")
+    sizes = {writer.table.slots[slot].dtype for slot in row.slots[:-1]}
+    if len(sizes) != 1 or "bool" in sizes:
+        raise UnsupportedError("registers of several types")
+    size = np.dtype(sizes.pop()).itemsize
+    functions = (memory.load_shared, memory.store_shared) if shared else (memory.load_global, memory.store_global)
+    statics = (size, size, len(row.slots) - 1, _is_wide(writer, row.slots[-1]))
+    _guarded(writer, guard)
+    writer.add(Warpwide(functions[what == "store"], statics), row.slots, _signed(row.immediate), d.site.number)
+
+
+def _update(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    space = row.operation.partition(".")[2]
+    code, scope = row.constants
+    slots = writer.table.slots
+    size = np.dtype(slots[row.slots[-2]].dtype).itemsize
+    shared = space == "shared"
+    if space not in ("global", "generic", "shared") or size not in (4, 8) or (not shared and scope < GPU_SCOPE):
+        raise UnsupportedError(f"{d.instruction.name} in {space}")
+    if code == 12 and size == 4 and not shared:
+        code = 13
+    statics = (code, size, int(len(row.slots) == 4), _is_wide(writer, row.slots[-1]), int(shared))
+    _guarded(writer, guard)
+    writer.add(Warpwide(updates.update, statics), row.slots, _signed(row.immediate), d.site.number)
+
+
+def _matrices(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    _guarded(writer, guard)
+    statics = (*row.constants, _is_wide(writer, row.slots[-1]))
+    function = memory.load_matrices if row.operation.startswith("load") else memory.store_matrices
+    writer.add(Warpwide(function, statics), row.slots, _signed(row.immediate), d.site.number)
+
+
+def _vectors(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    """Atomics of vectors: sums of f32 alone."""
+    count, returns, scope = row.constants
+    plain = d.mod("op") == "add" and d.mod("type") == "f32" and d.has("vec") and scope >= GPU_SCOPE
+    if not plain or row.operation.partition(".")[2] not in ("global", "generic"):
+        raise UnsupportedError(d.instruction.name)
+    _guarded(writer, guard)
+    statics = (4, count, returns, _is_wide(writer, row.slots[-1]))
+    writer.add(Warpwide(updates.add_vectors, statics), row.slots, _signed(row.immediate), d.site.number)
+
+
+def _product(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    kinds = (d.mod("dtype"), d.mod("atype"), d.mod("btype"), d.mod("ctype"))
+    shape, kind = d.mod("shape"), kinds[1]
+    depth = {"m16n8k16": 16, "m16n8k8": 8}.get(shape, 0)
+    plain = kinds[0] == kinds[3] == "f32" and kinds[1] == kinds[2] and not d.has("kind") and not d.has("block_scale")
+    if not plain or kind not in _PRODUCTS or not depth or (kind == "tf32" and depth == 16):
+        raise UnsupportedError(f"{d.instruction.name}")
+    _guarded(writer, guard)
+    writer.add(Warpwide(products.multiply, (_PRODUCTS[kind], depth)), row.slots, 0, d.site.number)
+
+
+def _copy(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    size, offset = row.constants
+    limited, to = int(len(row.slots) == 3), _is_wide(writer, row.slots[0])
+    if not _is_wide(writer, row.slots[1]) or not -(1 << 31) <= _signed(offset) < 1 << 31:
+        raise UnsupportedError("cp.async from a narrow address")
+    _guarded(writer, guard)
+    slots = row.slots if limited else (*row.slots, row.slots[1])
+    statics = (size, limited, to)
+    writer.add(
+        Warpwide(copies.begin_copy, statics), slots, _signed(row.immediate), d.site.number, _signed(offset) & 0xFFFFFFFF
+    )
+
+
+def _plain(function: Callable[..., object], *statics: int) -> Adder:
+    def add(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+        _guarded(writer, guard)
+        writer.add(Warpwide(function, (*statics, *row.constants)), row.slots, row.immediate, d.site.number)
+
+    return add
+
+
+def _branch(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    target, following = row.immediate, d.following
+    ends = int(target in writer.ends) | 2 * int(guard is not None and following in writer.ends)
+    writer.branches.append((len(writer.lines), target))
+    negated = bool(row.constants[0]) if row.constants else False
+    writer.add(Warpwide(flow.branch, (guard is not None, negated, ends)), row.slots, 0, d.site.number)
+
+
+def _end(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    if guard is not None:
+        raise UnsupportedError("an exit with a guard")
+    writer.add(Warpwide(flow.end_lanes), (), 0, d.site.number)
+
+
+def _divide(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    slots = writer.table.slots
+    size = np.dtype(slots[row.slots[1]].dtype).itemsize
+    _guarded(writer, guard)
+    writer.add(Warpwide(flow.require_divisor, (size, DIVISION)), row.slots[1:2], 0, d.site.number)
+    _guarded(writer, guard)
+    name = d.resolved.meaning.partition(".")[0]
+    writer.add(division(name, d.mod("type")), (row.slots[2], *row.slots[:2]), 0, d.site.number)
+
+
+def _nothing(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    """No row: the instruction has no effect."""
+
+
+_ROWS: dict[str, Adder] = {
+    **dict.fromkeys(
+        (
+            f"{what}.{space}"
+            for what in ("load", "store")
+            for space in ("global", "generic", "shared", "const", "local", "param", "param::func", "cluster")
+        ),
+        _access,
+    ),
+    **dict.fromkeys((f"update.{space}" for space in ("global", "generic", "shared", "local", "cluster")), _update),
+    **dict.fromkeys(
+        (f"vector update.{space}" for space in ("global", "generic", "shared", "local", "cluster")), _vectors
+    ),
+    "store matrices": _matrices,
+    "barrier": _plain(flow.wait_at_barrier),
+    "meet": _plain(flow.meet_warp),
+    "shuffle": _plain(warps.shuffle),
+    "vote": _plain(warps.vote),
+    "reduce": _plain(warps.reduce),
+    "elect": _plain(warps.elect),
+    "copy": _copy,
+    "commit": _plain(copies.commit),
+    "wait": _plain(copies.wait),
+    "load matrices": _matrices,
+    "product": _product,
+    "branch": _branch,
+    "end": _end,
+    "divide": _divide,
+    "nothing": _nothing,
+}

@@ -1,0 +1,286 @@
+"""A launch by the executor: it ends without a suspect, or everything that it wrote is taken back.
+
+The executor clears launches in which nothing is wrong. Whatever its fast tests cannot clear ends the run; then memory
+is as before, and the emulator runs the launch from the beginning and says what is wrong, if anything is.
+"""
+
+import logging
+import time
+from collections import Counter
+from math import prod
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.analysis.building import take_decoded
+from kernbench.ptx.emulator.engine.launch import Launch
+from kernbench.ptx.emulator.engine.schedule import Schedule
+from kernbench.ptx.emulator.lanes.slots import ArgumentSlot, ConstantSlot, Slot, SpecialSlot, SymbolSlot
+from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN
+from kernbench.ptx.emulator.memory.pages.allocation import sparse_bytes
+from kernbench.ptx.emulator.program.layout import RESERVED
+from kernbench.ptx.emulator.program.meter import Counts
+from kernbench.ptx.emulator.program.program import Program, WaitLoop
+from kernbench.ptx.executor.compiling import addresses
+from kernbench.ptx.executor.ops import layout
+from kernbench.ptx.executor.ops.blocks import PROCESSOR, X, Y, Z, run_blocks
+from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
+from kernbench.ptx.executor.ops.layout import LANES
+from kernbench.ptx.executor.ops.shadow import ENTRY_WORDS, ROW_BYTES
+from kernbench.ptx.executor.rows import Rows, UnsupportedError, rows_of
+from kernbench.ptx.executor.stamps import stamps_of
+from kernbench.ptx.executor.tables import accesses_of, arrays_of
+
+_LOG = logging.getLogger(__name__)
+# blocks of a program that a warp may run before the emulator takes over, which knows endless loops
+_BUDGET = 1 << 22
+# seconds between looks at the clock
+_SLICE = 0.05
+_MOST_WARPS = 32
+# warps that run an instruction together in the emulator, at most
+_TOGETHER = 512
+_COORDINATES = {"%ctaid.x": X, "%ctaid.y": Y, "%ctaid.z": Z, "%smid": PROCESSOR}
+
+_ROWS: "WeakKeyDictionary[Program, Rows | str]" = WeakKeyDictionary()
+
+
+def rows_for(program: Program) -> Rows | str:
+    """The rows of a program, or why the executor cannot run it."""
+    found = _ROWS.get(program)
+    if found is None:
+        try:
+            found = _made(program)
+        except UnsupportedError as error:
+            found = str(error)
+        _ROWS[program] = found
+        _LOG.debug("%s: %s", program.kernel.name, found if isinstance(found, str) else "rows")
+    return found
+
+
+def _made(program: Program) -> Rows:
+    if program.undefined_registers:
+        raise UnsupportedError("registers that may be read before they are set")
+    if program.volatile_sites:
+        raise UnsupportedError("volatile accesses")
+    if program.takes_stack or program.local_bytes or len(program.codes) != 1:
+        raise UnsupportedError("calls or local memory")
+    if any(variable.name == RESERVED for variable in program.shared):
+        raise UnsupportedError("memory that the system reserves")
+    if any(block.wait_loop is not None and _may_wait(block.wait_loop) for block in program.blocks):
+        raise UnsupportedError("a loop that waits")
+    return rows_of(take_decoded(program), frozenset(block.number for block in program.blocks if block.ends))
+
+
+def _may_wait(loop: WaitLoop) -> bool:
+    """Whether a loop may wait for another thread, which may not have begun."""
+    return bool(loop.decided_by) or loop.takes or loop.timed
+
+
+def is_run(launch: Launch) -> bool:
+    """Run a launch; False if the emulator has to, with memory as before."""
+    if not _fits(launch):
+        return False
+    rows = rows_for(launch.program)
+    if isinstance(rows, str):
+        return False
+    try:
+        run = _Run(launch, rows)
+    except (UnsupportedError, MemoryError, RuntimeError, OSError) as error:
+        # there may be no compiler here, or no addresses for stamps
+        _LOG.debug("%s: %s", launch.program.kernel.name, error)
+        return False
+    return run.go()
+
+
+def _fits(launch: Launch) -> bool:
+    """Whether a launch asks for nothing that only the emulator does."""
+    return (
+        not launch.watched
+        and type(launch.schedule) is Schedule
+        and launch.part is None
+        and prod(launch.cluster) == 1
+        and not launch.uses_heap
+        and launch.arena.aliases is None
+        and launch.warps_per_cta <= _MOST_WARPS
+        and not launch.exact
+    )
+
+
+class _Run:
+    """One launch: its tables, and the state of one block after the other."""
+
+    def __init__(self, launch: Launch, rows: Rows):
+        self.launch, self.rows, self.arena = launch, rows, launch.arena
+        self.blocks = prod(launch.grid)
+        self.stamps = stamps_of(launch.arena)
+        self.first = self.stamps.begin(self.blocks)
+        self._make_code()
+        self.counts = np.zeros((2, len(launch.program.blocks)), np.int64)
+        self.arrays, self._held = arrays_of(launch, self.stamps)
+        self.accesses = accesses_of(launch)
+        # rows of memory as they were before they were written
+        self.log = sparse_bytes(8 * ENTRY_WORDS * (1 + sum(held.count for held in self._held))).view(np.int64)
+        self._make_launch()
+        self._make_block()
+        self._make_warps()
+
+    def _make_code(self) -> None:
+        code = self.code = self.rows.code.copy()
+        found = np.array(addresses(self.rows.known), np.uint64)
+        code[: len(self.rows.operations), :8] = found[self.rows.operations].reshape(-1, 1).view(np.uint8)
+
+    def _make_launch(self) -> None:
+        words = self.words = np.zeros(layout.LAUNCH_WORDS, np.int64)
+        words[layout.LANE_COUNTS], words[layout.WARP_COUNTS] = (row.ctypes.data for row in self.counts)
+        words[layout.ARRAYS], words[layout.ARRAY_COUNT] = self.arrays.ctypes.data, len(self.arrays)
+        words[layout.ACCESSES] = self.accesses.ctypes.data
+        words[layout.STATES] = self.arena.state[1].ctypes.data
+        words[layout.CONTENTS] = self.arena.words[1].ctypes.data
+        words[layout.LOG], words[layout.DIRTY] = self.log.ctypes.data, self.arena.dirty.ctypes.data
+        words[layout.FIRST_SERIAL], words[layout.EPOCH] = self.first, self.stamps.epoch
+        words[layout.ENTRY] = self.code.ctypes.data + self.rows.entry * layout.RECORD_BYTES
+
+    def _make_block(self) -> None:
+        launch = self.launch
+        size = -(-max(launch.shared_bytes, 4) // 64) * 64 + 64
+        self.template = np.zeros(size, np.uint8)
+        for start, end in launch.shared_parts:
+            self.template[start:end] = UNWRITTEN | TRACKED
+        self.shared = _aligned(2 * size + 2 * size)
+        block = self.block = np.zeros(layout.BLOCK_WORDS, np.int64)
+        at = self.shared.ctypes.data
+        self.shared[:] = 0
+        block[layout.SHARED], block[layout.SHARED_STATES] = at, at + size
+        block[layout.SHARED_WRITES], block[layout.SHARED_READS] = at + 2 * size, at + 3 * size
+        block[layout.SHARED_BYTES], block[layout.LAUNCH] = launch.shared_bytes, self.words.ctypes.data
+        block[layout.WARPS] = launch.warps_per_cta
+
+    def _make_warps(self) -> None:
+        launch, count = self.launch, self.launch.warps_per_cta
+        size = -(-self.rows.nbytes // 64) * 64 + 128
+        self.registers = _aligned(size * count)
+        self.registers[:] = 0
+        warps = self.warps = np.zeros((count, layout.WARP_WORDS), np.int64)
+        self.copies = np.zeros((count, MOST_COPIES + MOST_GROUPS), np.int64)
+        self.block[layout.WARPS_AT] = warps.ctypes.data
+        warps[:, layout.REGISTERS] = self.registers.ctypes.data + size * np.arange(count)
+        warps[:, layout.BLOCK] = self.block.ctypes.data
+        warps[:, layout.COPIES_AT] = self.copies.ctypes.data + 8 * (MOST_COPIES + MOST_GROUPS) * np.arange(count)
+        warps[:, layout.GROUPS_AT] = warps[:, layout.COPIES_AT] + 8 * MOST_COPIES
+        threads = np.arange(count * LANES) < launch.threads
+        self.alive: Array = (threads.reshape(count, LANES) << np.arange(LANES)).sum(axis=1).astype(np.int64)
+        specials = []
+        for offset, slot in self.rows.values:
+            if isinstance(slot, SpecialSlot) and slot.name in _COORDINATES:
+                nbytes = np.dtype(slot.dtype).itemsize
+                if nbytes not in (4, 8):
+                    raise UnsupportedError(f"{slot.name} as {slot.dtype}")
+                specials.append([offset, _COORDINATES[slot.name], nbytes])
+                continue
+            values, dtype = self._value(slot)
+            row = np.broadcast_to(np.asarray(values), count * LANES).astype(dtype).reshape(count, LANES)
+            flat = np.ascontiguousarray(row).view(np.uint8).reshape(count, -1)
+            self.registers.reshape(count, size)[:, offset : offset + flat.shape[1]] = flat
+        self.specials: Array = np.array(specials, np.int64).reshape(-1, 3)
+
+    def _value(self, slot: Slot) -> tuple[object, str]:
+        """The values of a slot for all lanes of a block, and their type."""
+        launch = self.launch
+        if isinstance(slot, ConstantSlot):
+            return (bool(slot.bits), "bool") if slot.dtype == "bool" else (np.array(slot.bits, slot.dtype), slot.dtype)
+        if isinstance(slot, ArgumentSlot):
+            # its row of the program's own table, which may be numbered otherwise
+            return launch.parameter(slot.name, slot.offset, slot.dtype, 1)[0], slot.dtype
+        if isinstance(slot, SymbolSlot):
+            if slot.space in ("frame", "shared"):
+                raise UnsupportedError(f"the address of {slot.name}")
+            return np.uint64(launch.symbol(slot.space, slot.name) + slot.offset), slot.dtype
+        assert isinstance(slot, SpecialSlot)
+        return self._special(slot.name), slot.dtype
+
+    def _special(self, name: str) -> object:
+        launch = self.launch
+        thread = np.arange(launch.warps_per_cta * LANES)
+        base, _, axis = name.partition(".")
+        x, y, _ = launch.block
+        by_axis: dict[str, tuple[object, object, object]] = {
+            "%tid": (thread % x, thread // x % y, thread // (x * y)),
+            "%ntid": launch.block,
+            "%nctaid": launch.grid,
+        }
+        if base in by_axis:
+            return by_axis[base]["xyz".index(axis)]
+        plain: dict[str, object] = {
+            "%laneid": thread % LANES,
+            "%warpid": thread // LANES,
+            "%nsmid": launch.machine.sms,
+            "%nwarpid": launch.machine.warps_per_sm,
+            "%dynamic_smem_size": launch.dynamic_shared,
+            "%total_smem_size": launch.shared_bytes,
+            "%gridid": launch.number,
+        }
+        if name not in plain:
+            raise UnsupportedError(f"the register {name}")
+        return plain[name]
+
+    def go(self) -> bool:
+        """Run all blocks; False after a suspect, with everything taken back."""
+        launch = self.launch
+        shape = (launch.grid[0], launch.grid[1], launch.machine.sms)
+        done, step = 0, 1
+        given = (shape, self.alive, self.specials, self.template.ctypes.data, _BUDGET)
+        try:
+            while done < self.blocks:
+                began = time.monotonic()
+                done = int(run_blocks(self.block.ctypes.data, done, min(self.blocks, done + step), *given))
+                if self.words[layout.SUSPECT] or launch.meter.late or self._steps() > launch.budget.steps:
+                    self._report()
+                    self._take_back()
+                    return False
+                # the first blocks take longer than the others, and say little of them
+                if done * launch.warps_per_cta >= _TOGETHER:
+                    launch.report_progress(done)
+                spent = time.monotonic() - began
+                step = max(1, min(4 * step, int(step * _SLICE / max(spent, 1e-6))))
+        except BaseException:
+            self._take_back()
+            raise
+        self._count()
+        return True
+
+    def _report(self) -> None:
+        """Log why the emulator takes over."""
+        number = int(self.words[layout.SUSPECT_SITE])
+        text = self.launch.program.sites[number].text if number >= 0 else "a barrier, or the end of a block"
+        _LOG.debug("%s: suspect %d at %s", self.launch.program.kernel.name, self.words[layout.SUSPECT], text)
+
+    def _take_back(self) -> None:
+        """Rows that were written are as before."""
+        count = int(self.words[layout.LOGGED])
+        entries = self.log[: count * ENTRY_WORDS].reshape(count, ENTRY_WORDS)
+        offsets = entries[:, 0]
+        for memory, part in ((self.arena.words[1], entries[:, 1:17]), (self.arena.state[1], entries[:, 17:33])):
+            rows = np.ascontiguousarray(part).view(np.uint8)
+            for offset, row in zip(offsets.tolist(), rows, strict=True):
+                memory[offset : offset + ROW_BYTES] = row
+        self.arena.dirty[offsets >> 8] = False
+
+    def _steps(self) -> int:
+        """Instructions so far, each counted once for all warps that could run it together."""
+        warps = self.launch.warps_per_cta * self.blocks
+        instructions = self.launch.program.measures.instructions(dict(enumerate(self.counts[1].tolist())))
+        return -(-instructions // min(warps, _TOGETHER))
+
+    def _count(self) -> None:
+        """What was run counts."""
+        lanes, warps = (Counter({n: count for n, count in enumerate(row.tolist()) if count}) for row in self.counts)
+        self.launch.meter.admit(Counts(lanes, warps, self._steps()))
+
+
+def _aligned(nbytes: int) -> Array:
+    """Bytes that begin at a multiple of 64."""
+    raw = np.empty(nbytes + 64, np.uint8)
+    begin = -raw.ctypes.data % 64
+    found: Array = raw[begin : begin + nbytes]
+    return found

@@ -1,0 +1,97 @@
+"""The tables of a launch: which arrays there are, and what each access is meant for."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
+from kernbench.ptx.emulator.engine.launch import Launch
+from kernbench.ptx.emulator.memory.arena import Allocation
+from kernbench.ptx.emulator.program.program import SharedVariable
+from kernbench.ptx.executor.ops import layout
+from kernbench.ptx.executor.ops.blocks import all_written
+from kernbench.ptx.executor.ops.memory import STATE_BITS, WRITTEN
+from kernbench.ptx.executor.rows import UnsupportedError
+from kernbench.ptx.executor.stamps import ArrayStamps, Stamps
+
+_NO_STAMPS = [0] * 8
+
+
+def arrays_of(launch: Launch, stamps: Stamps) -> tuple[Array, list[ArrayStamps]]:
+    """A row for each living array (`layout.LOW` and following), and the stamps of those that the launch may write."""
+    written = {id(one) for one in _written(launch)}
+    words = np.frombuffer(launch.parameter_words, np.uint64)
+    entries, held = [], list[ArrayStamps]()
+    for allocation in launch.arena.allocations():
+        if not allocation.nbytes:
+            continue
+        flags, own = 0, _NO_STAMPS
+        if id(allocation) in written:
+            held.append(stamps.of(allocation))
+            flags, own = layout.TRACKED, held[-1].entry
+        low, high = allocation.address, allocation.address + allocation.nbytes
+        if ((words >= low) & (words < high)).any() and _is_written(launch, allocation):
+            flags |= layout.DEFINED
+        entries.append([low, high, flags, *own, 0])
+    found: Array = np.array(entries, np.int64).reshape(-1, layout.ARRAY_WORDS)
+    return found, held
+
+
+def _written(launch: Launch) -> list[Allocation]:
+    """Arrays that the kernel may write, according to its pointers."""
+    live = [a for a in launch.arena.allocations() if a.space == "global"]
+    written = launch.program.written_params
+    if written is None:
+        return live
+    given = [address for name in written for address in launch.addresses_in(name)]
+    symbols = set(launch.variable_addresses())
+    return [
+        a
+        for a in live
+        if a.sparse or a.address in symbols or any(a.address <= one < a.address + max(a.nbytes, 1) for one in given)
+    ]
+
+
+def _is_written(launch: Launch, allocation: Allocation) -> bool:
+    """Whether every byte of an array is known to be written, so that accesses need not look."""
+    if allocation.usual is not None or allocation.sparse:
+        return False
+    states = launch.arena.state
+    begin, end = allocation.offset, allocation.offset + allocation.nbytes
+    first, last = min(-(-begin // 8) * 8, end), max(end // 8 * 8, begin)
+    ends = np.concatenate((states[1][begin:first], states[1][max(first, last) : end]))
+    if ((ends & STATE_BITS) != WRITTEN).any():
+        return False
+    return first >= last or bool(all_written(states[8][first // 8 : last // 8]))
+
+
+def accesses_of(launch: Launch) -> Array:
+    """A row for each instruction, from `layout.MEANT_LOW` on; raises `UnsupportedError` for what it cannot say."""
+    program = launch.program
+    table: Array = np.zeros((len(program.sites), layout.ACCESS_WORDS), np.int64)
+    meant = MeantArrays(program, launch.arena)
+    meant.begin(launch)
+    table[:, layout.SHARED_HIGH] = launch.shared_bytes
+    for number in program.meant:
+        site = program.sites[number]
+        one = meant.only(site)
+        if one is not None:
+            table[number, : layout.IS_MEANT + 1] = one.address, one.address + one.nbytes, layout.MEANT
+        elif meant.arrays(site):
+            raise UnsupportedError("an access that is meant for several arrays")
+    # what the non-coherent cache holds may be older than what the launch writes
+    table[sorted(program.noncoherent_sites), layout.IS_MEANT] |= layout.NONCOHERENT
+    for number, variables in program.meant_variables.items():
+        table[number, layout.SHARED_LOW :] = _range(launch, variables)
+    return table
+
+
+def _range(launch: Launch, variables: Iterable[SharedVariable]) -> tuple[int, int]:
+    """The range of the shared variables of an access, which must follow each other."""
+    size = launch.shared_bytes
+    found = sorted((one.offset, size if one.size is None else one.offset + one.size) for one in variables)
+    low, high = found[0][0], max(end for _, end in found)
+    if len([one for one in launch.program.shared if low <= one.offset < high]) != len(found):
+        raise UnsupportedError("an access that is meant for variables with others between them")
+    return low, high
