@@ -142,9 +142,8 @@ class Launch:
         if self.uses_heap and arena.heap is None:
             arena.heap = Heap(arena)
         self.all_ctas = 0
-        # how the launch was divided between cores
+        # how the launch was divided between cores; blocks that take over others cannot be
         self.division = Division()
-        # blocks that take over others cannot be divided beforehand
         self.jobs = setting.jobs if self.fast.processes and not program.cancels_blocks else 1
         self._splitting: Splitting | None = None
         self._alone = False

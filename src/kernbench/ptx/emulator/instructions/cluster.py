@@ -249,7 +249,7 @@ def query(d: Decoding) -> Step:
     field = d.mod("field")
     words = {"is_canceled": [3], "get_first_ctaid": [0, 1, 2, 3]}.get(field) or ["xyz".index(field[-1])]
 
-    def function(low: Any, high: Any, *targets: Any) -> None:
+    def function(low: Array, high: Array, *targets: Array) -> None:
         values = [half >> np.uint64(shift) & np.uint64(0xFFFFFFFF) for half in (low, high) for shift in (0, 32)]
         for word, target in zip(words, targets, strict=True):
             target[...] = values[word].astype(target.dtype)

@@ -35,7 +35,6 @@ from kernbench.ptx.emulator.checks.asynchronous.tensor_entries import (
     note_commits,
     publish,
 )
-from kernbench.ptx.emulator.checks.asynchronous.tensor_waits import Waits
 from kernbench.ptx.emulator.checks.findings.reporter import block_name, thread_name
 from kernbench.ptx.emulator.checks.happens_before.knowledge import Knowledge
 from kernbench.ptx.emulator.checks.happens_before.near_rows import each_alone
@@ -48,6 +47,8 @@ _EVERYTHING = 1 << 40
 TENSOR, LOADED, STORED = range(3)
 # the counter of an access; all others are operations of the tensor core
 _FAMILY = {LOAD: LOADED, STORE: STORED}
+# remembered waits of each warp
+_WAITS = 16
 _NO_LOADS: Array = np.zeros(0, np.int64)
 
 
@@ -64,6 +65,26 @@ class Commit:
     numbers: Array
     near: tuple[Array, Array] | None
     far: list[Knowledge]
+
+
+class Waits:
+    """The last waits of each warp for its loads and stores: how many were complete then, and the warp's clock."""
+
+    def __init__(self, families: int, warps: int):
+        self._last: Array = np.zeros((families, _WAITS, 2, warps), np.int64)
+        self._count: Array = np.zeros((families, warps), np.int64)
+
+    def note(self, family: int, warps: Array, done: Array, clocks: Array) -> None:
+        """Warps have waited for so many operations, at these clocks."""
+        at = self._count[family, warps] % _WAITS
+        self._last[family, at, 0, warps], self._last[family, at, 1, warps] = done, clocks
+        self._count[family, warps] += 1
+
+    def since(self, family: int, warp: int, number: int) -> int | None:
+        """The warp's clock at its first wait, among the last ones, for an operation; None without any."""
+        done, clocks = self._last[family, :, :, warp].T
+        found = clocks[done >= number]
+        return int(found.min()) if len(found) else None
 
 
 class TensorOrder:
