@@ -42,7 +42,7 @@ Evidence = dict[str, object]
 # what a launch is compared by, in the order in which a difference is said
 PARTS = ("error", "status", "findings", "formal", "outputs", "memory", "metrics", "views", "recording")
 # what a run shows of itself that says which setting it had, or how long it took
-_LEFT_OUT = frozenset(("seconds", "division"))
+_LEFT_OUT = frozenset(("seconds", "division", "steps"))
 _DEEPEST = 60
 # characters of a value that are shown
 _SHOWN = 400
@@ -79,7 +79,7 @@ class Twice:
             return original(device, program, under(setting, way), *rest, **more)
 
         other = in_fork(lambda: evidence_of(device, lambda: run(self.second)))
-        ways = [f"{EVERY},-{name}" for name in NAMES] if self.which else []
+        ways = [f"{EVERY if self.first == NO else self.first},-{name}" for name in NAMES] if self.which else []
         others = [in_fork(lambda way=way: evidence_of(device, lambda: run(way))) for way in ways]
         runs: list[Run | BaseException] = []
         mine = evidence_of(device, lambda: run(self.first), runs)

@@ -100,7 +100,7 @@ KINDS: dict[str, Kind] = {
         "transaction-bytes": "an mbarrier that expects other bytes than its copies deliver",
         "mbarrier-misuse": "an mbarrier used before its initialisation, after its end, or beyond its limits",
         "mbarrier-count": "more arrivals on an mbarrier than a phase has",
-        "mbarrier-phase": "a phase of an mbarrier that nobody waited for before the next",
+        "mbarrier-phase": "a wait for a phase of an mbarrier that may come too late, or pass in another phase",
         "descriptor": "a matrix or instruction descriptor that does not describe what it is used for",
         "in-flight": "registers or memory touched, or left, while an asynchronous operation may still work on them",
         "tensor-memory": "tensor memory leaked, freed twice, or used outside its allocation or the warp's lanes",

@@ -194,6 +194,14 @@ def test_a_peers_barrier_must_be_shown_to_copies():
     assert kinds(run) == ["missing-fence"]
 
 
+def test_of_barriers_that_are_not_shown_that_of_another_block_is_named():
+    """A multicast completes on its own block's barrier, which needs no fence on any GPU so far, and on the peer's."""
+    (found,) = launch(MULTICAST.replace("  @!%p0 fence.mbarrier_init.release.cluster;\n", "")).findings
+    assert found.kind == "missing-fence"
+    assert "begins a copy that completes on mbarrier 'bar'+0 (0x810) of block (1, 0, 0), and no fence" in found.message
+    assert found.hint.endswith("then the cluster's barrier")
+
+
 def test_a_copy_into_a_block_completes_on_a_barrier_there():
     """An H200 never ends the wait for a copy into one block on an mbarrier of another."""
     run = launch(COPIES.replace("128, [%r11];", "128, [%r3];"))
@@ -294,6 +302,21 @@ def test_an_arrival_on_a_barrier_of_a_block_that_may_have_ended(schedule):
 @pytest.mark.parametrize("end", [WAIT, ARRIVE_AND_WAIT, WAIT.replace("acquire.cluster", "relaxed.cluster")])
 def test_an_arrival_that_the_block_waits_for(end):
     assert kinds(launch(PARTING + end)) == []
+
+
+MEETS = "  barrier.cluster.arrive.release;\n  barrier.cluster.wait.acquire;\n"
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "eager", "reversed", 5])
+def test_a_cluster_barrier_does_not_wait_for_what_exited_threads_have_under_way(schedule):
+    """On an H200 it was complete before the arrival had come, in thousands of blocks of two million (ADR 151)."""
+    run = launch(PARTING + "  @!%p0 bra GONE;\n" + MEETS + "GONE:\n", schedule=schedule)
+    assert kinds(run) == ["use-after-free"]
+    assert run.formal == []
+    (found,) = run.findings
+    assert "the thread exits and does not come to the cluster's barrier, which completes then" in found.message
+    assert found.hint.startswith("let the arriving thread come to the cluster's barrier, too; ")
+    assert kinds(launch(PARTING + MEETS, schedule=schedule)) == []
 
 
 COMMIT = (

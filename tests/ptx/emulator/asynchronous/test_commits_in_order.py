@@ -24,8 +24,11 @@ def wait(name, parity):
     return f"{label}:\n  mbarrier.try_wait.parity.shared::cta.b64 %p4, [{name}], {parity};\n  @!%p4 bra {label};\n"
 
 
-def body(first):
-    """Thread 0 runs `first`, and commits to `early` again when thread 32 has seen `done`; thread 32 waits for that."""
+def body(first, also=""):
+    """Thread 0 runs `first`, and commits to `early` again when thread 32 has seen `done`; thread 32 waits for that.
+
+    Thread 32 runs `also` before it tells thread 0, and again behind it.
+    """
     return f"""
   setp.eq.u32 %p6, %r0, 32;
   @%p3 bra MULTIPLY;
@@ -34,17 +37,18 @@ def body(first):
 MULTIPLY:
 {first}{wait("back", 0)}{MULTIPLY}{EARLY}  bra BOTH;
 SEE:
-{wait("done", 0)}  mbarrier.arrive.shared::cta.b64 _, [back];
-{wait("early", 1)}  tcgen05.fence::before_thread_sync;
+{wait("done", 0)}{also}  mbarrier.arrive.shared::cta.b64 _, [back];
+{also}{wait("early", 1)}  tcgen05.fence::before_thread_sync;
 BOTH:
   bar.sync 0;
   tcgen05.fence::after_thread_sync;
 {load(8)}"""
 
 
-def run(first, schedule):
+def run(first, schedule, also=""):
     _, _, data, descriptors = tiles(1, 128, 8, 16, KINDS, "none", "none")
-    code = kernel(body(first), 8, changes=BARRIERS)
+    counts = {"init.shared::cta.b64 [early], 1;": "init.shared::cta.b64 [early], 2;"} if also else {}
+    code = kernel(body(first, also), 8, changes=BARRIERS | counts)
     return launch(code, data, descriptors, idesc(128, 8, KINDS), 8, schedule=schedule)[0]
 
 
@@ -59,3 +63,10 @@ def test_an_earlier_commit_says_nothing(between, schedule):
     found = run(MULTIPLY + DONE + between + EARLY, schedule)
     assert set(kinds(found)) == {"mbarrier-phase"}
     assert any("nothing says that phase 0 is over by then" in finding.message for finding in found.findings)
+
+
+@pytest.mark.parametrize("schedule", ["canonical", "reversed", "eager"])
+def test_a_phase_of_a_commit_and_a_threads_arrival(schedule):
+    also = "  mbarrier.arrive.shared::cta.b64 _, [early];\n"
+    assert run(MULTIPLY + EARLY + MULTIPLY + DONE, schedule, also).findings == []
+    assert set(kinds(run(MULTIPLY + DONE + MULTIPLY + EARLY, schedule, also))) == {"mbarrier-phase"}

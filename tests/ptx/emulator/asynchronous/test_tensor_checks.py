@@ -144,6 +144,55 @@ def test_store_not_finished_before_a_product(missing):
     assert "race" in kinds_of(run)
 
 
+BEFORE = "  tcgen05.fence::before_thread_sync;\n"
+# instead of the block's barrier: an arrival of each thread, or of one for each warp, and a wait of the multiplying one
+ARRIVES = """
+  .shared .align 8 .b64 staged;
+  setp.eq.u32 %p1, %r0, 0;
+  @%p1 mbarrier.init.shared::cta.b64 [staged], {count};
+  and.b32 %r51, %r0, {mask};
+  setp.eq.u32 %p6, %r51, 0;
+  bar.sync 0;
+"""
+SIGNAL = """
+  bar.warp.sync -1;
+  @%p6 mbarrier.arrive.shared::cta.b64 _, [staged];
+STAGED:
+  mbarrier.try_wait.parity.shared::cta.b64 %p4, [staged], 0;
+  @!%p4 bra STAGED;
+"""
+SIGNALS = {"barrier": None, "every thread": (128, 0), "a thread of each warp": (4, 31)}
+
+
+@pytest.mark.parametrize("elsewhere", ["", BEFORE])
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_an_awaited_store_without_the_fence_before_the_arrival_is_formal_wherever_else_there_is_one(signal, elsewhere):
+    """The two accesses decide: only what is awaited before the arrival, or barrier, is complete by then."""
+    stage, given = STAGE, SIGNALS[signal]
+    if given is not None:
+        stage = ARRIVES.format(count=given[0], mask=given[1]) + STAGE.replace("  bar.sync 0;\n", SIGNAL)
+    rest = mma("f16") + COMMIT + WAIT + load(64) + elsewhere
+    assert kinds_of(planted(stage + rest)) == set()
+    run = planted(stage.replace(BEFORE, "") + rest)
+    assert run.findings == []
+    assert [(f.kind, "only fence::before_thread_sync is missing there" in f.message) for f in run.formal] == [
+        ("race", True)
+    ]
+    waits = "  tcgen05.wait::st.sync.aligned;\n"
+    for late in ("", waits):
+        assert waits in stage
+        run = planted(stage.replace(BEFORE, "").replace(waits, "") + late + rest)
+        assert "race" in {finding.kind for finding in run.findings}
+
+
+def test_an_awaited_load_without_the_fence_before_the_barrier_is_formal():
+    first = mma("f16") + COMMIT + WAIT
+    for wait, faults in ((FINISH, []), ("", ["race"])):
+        run = planted(first + RELEASE.format(every=names(64), wait=wait).replace(BEFORE, "") + load(64))
+        assert [finding.kind for finding in run.findings] == faults
+        assert [finding.kind for finding in run.formal] == ([] if faults else ["race"])
+
+
 RELEASE = """
   tcgen05.ld.sync.aligned.32x32b.x64.b32 {every}, [%r5];
 {wait}
@@ -301,10 +350,13 @@ def test_scales_that_nobody_wrote():
     )
 
 
-@pytest.mark.parametrize("missing", ["tcgen05.wait::st.sync.aligned", "tcgen05.fence::before_thread_sync"])
-def test_scales_whose_stores_are_not_finished(missing):
-    message = only(scaled((f"  {missing};\n", "")), "race")
-    assert "reads column 64 of tensor memory" in message
+@pytest.mark.parametrize(
+    ("missing", "formal"), [("tcgen05.wait::st.sync.aligned", False), ("tcgen05.fence::before_thread_sync", True)]
+)
+def test_scales_whose_stores_are_not_finished(missing, formal):
+    run = scaled((f"  {missing};\n", ""))
+    assert kinds_of(run) == {"race"}
+    assert "reads column 64 of tensor memory" in (run.formal if formal else run.findings)[0].message
 
 
 def test_scales_outside_the_allocation():

@@ -75,6 +75,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
         parameter_types=parameter_types(kernel, sources),
         asynchronous=any(d.effects.asynchronous for d in every),
         fences_tensor=any(d.effects.fences_tensor for d in every),
+        cancels_blocks=any(d.effects.cancels_blocks for d in every),
         hands_over=hands_over,
         has_flags=has_flags(decoded),
         volatile_data=frozenset() if hands_over else volatile_data(decoded),

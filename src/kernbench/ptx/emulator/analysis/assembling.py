@@ -95,6 +95,7 @@ def _program(decoded: Decoded, facts: Facts, blocks: list[Block], aliased: bool)
         parameter_types=facts.parameter_types,
         asynchronous=facts.asynchronous,
         fences_tensor=facts.fences_tensor,
+        cancels_blocks=facts.cancels_blocks,
         hands_over=facts.hands_over,
         has_flags=facts.has_flags,
         volatile_sites=facts.volatile_sites,

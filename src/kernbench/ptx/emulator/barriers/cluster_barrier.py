@@ -121,6 +121,21 @@ class ClusterBarrier:
                 self._scheduler.push(going)
         return bool(self._scheduler.ready)
 
+    def went_on_without(self, lane: int) -> bool:
+        """Whether the last phase of a lane's cluster was completed without the lane, which has exited."""
+        phase = int(self.phase[self._cluster(np.array([lane]))[0]])
+        return bool(phase > 0 and not self._batch.alive[lane] and self._lane_phase[lane] < phase - 1)
+
+    def exited_before(self, lane: int) -> Array:
+        """Warps of a lane's block that had exited when the phase was complete that the lane waited for last."""
+        phase, ctas = int(self.phase[self._cluster(np.array([lane]))[0]]), self._batch.ctas
+        if self._unwaited[lane] or self._lane_phase[lane] < phase - 1 or not phase:
+            return np.zeros(0, np.int64)
+        gone = (~self._batch.alive & (self._lane_phase < phase - 1)).reshape(-1, WARP).all(axis=1)
+        warps = np.flatnonzero(gone)
+        found: Array = warps[warps % ctas == lane // WARP % ctas]
+        return found
+
     def absent(self, cluster: int) -> Array:
         """Living lanes of a cluster that have not arrived in its phase."""
         lanes = np.flatnonzero(self._batch.alive)

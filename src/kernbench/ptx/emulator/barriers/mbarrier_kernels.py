@@ -33,10 +33,10 @@ from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
     LAST_SITE,
     START,
     BYTES_BEFORE,
-    # for the last even and odd phase: if a single arrival completed it, the lane plus one, and its clock; if it was the
-    # tensor core's, which comes after the lane has gone on, the number of operations of the lane's warp, negative
-    ALONE,
-    ALONE_CLOCK,
+    # for the last even and odd phase: whether all that completed it is in `comers`; for the open phase: whether
+    # something is not
+    LISTED,
+    UNLISTED,
     # a phase with an arrival before anybody waited for the previous one: its number, the lane, and the site
     UNSEEN,
     UNSEEN_LANE,
@@ -44,7 +44,9 @@ from kernbench.ptx.emulator.memory.arena import UNWRITTEN, WRITTEN
     # the last expect_tx of the open phase and of the one before: its site plus one
     EXPECT_SITE,
     EXPECT_BEFORE,
-) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 17, 18, 19, 20)
+    # whether any lane has ever tested a phase
+    TESTED,
+) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18, 19, 20)
 COLUMNS = 21
 NEVER, ALIVE, INVALID = range(3)
 LIMIT = (1 << 20) - 1
@@ -53,14 +55,15 @@ TOKEN_SHIFT = 24
 # bits that differ in the states of eight bytes if one of them was written
 TOUCHED = (WRITTEN ^ UNWRITTEN) * 0x0101_0101_0101_0101
 
-(OUTSIDE, UNUSED, DEAD, TOO_MANY, UNWAITED, RANGE, COMPLETES) = range(7)
-CODES = 7
+(OUTSIDE, UNUSED, DEAD, TOO_MANY, RANGE, COMPLETES) = range(6)
+CODES = 6
 
 
 class Barriers(NamedTuple):
     """The mbarriers of a batch: their CTAs, their columns in vector clocks, their state, and what arrivals publish.
 
-    `arrivals` has for each warp of the barrier's CTA the phase of its last arrival plus one, and the site.
+    `arrivals` has for each warp of the barrier's CTA the phase of its last arrival plus one, and the site; `comers` for
+    the last even and odd phase, and each warp, how the arrivals of its lanes may be known, and the phase plus one.
     """
 
     homes: Int64s
@@ -69,6 +72,7 @@ class Barriers(NamedTuple):
     held: Int32s
     done: Int32s
     arrivals: Int64s
+    comers: Int32s
 
 
 class Publishers(NamedTuple):
@@ -87,7 +91,11 @@ class Publishers(NamedTuple):
 
 
 class Arriving(NamedTuple):
-    """What arrives: barrier, lane, count and bytes of each position, and the instruction's modifiers."""
+    """What arrives: barrier, lane, count and bytes of each position, and the instruction's modifiers.
+
+    `numbers` is empty for arrivals of threads. Asynchronous work arrives after its lane has gone on: who knows of so
+    many operations of the tensor core, begun by the lane's warp, knows of that; nobody does where it is 0.
+    """
 
     slots: Int64s
     lanes: Int64s
@@ -97,15 +105,16 @@ class Arriving(NamedTuple):
     no_complete: bool
     release: bool
     site: int
+    numbers: Int64s
 
 
 # the same three as plain tuples
-GivenBarriers = tuple[Int64s, Int64s, Int64s, Int32s, Int32s, Int64s]
+GivenBarriers = tuple[Int64s, Int64s, Int64s, Int32s, Int32s, Int64s, Int32s]
 GivenPublishers = tuple[Bools, int, Int32s, Int64s, Int32s, int]
 # the table of barriers: number of CTAs, CTAs of a cluster, bytes of shared memory, the barrier of each 8 bytes, and the
 # states of barriers
 GivenTable = tuple[int, int, int, Int64s, Int64s]
-GivenArriving = tuple[Int64s, Int64s, Int64s, Int64s, bool, bool, bool, int]
+GivenArriving = tuple[Int64s, Int64s, Int64s, Int64s, bool, bool, bool, int, Int64s]
 
 
 def new_report() -> Int64s:
@@ -196,6 +205,8 @@ def complete(slot: Int, state: Int64s, held: Int32s, done: Int32s, column: Int) 
     row = state[slot]
     if row[PENDING] != 0 or row[TX] != 0:
         return False
+    row[LISTED + (row[PHASE] & 1)] = row[UNLISTED] == 0 and row[BYTES_EXPECTED] == 0 and row[BYTES_DELIVERED] == 0
+    row[UNLISTED] = 0
     row[PHASE] += 1
     row[PENDING] = row[EXPECTED]
     row[BYTES_BEFORE] = row[BYTES_EXPECTED]
@@ -203,7 +214,6 @@ def complete(slot: Int, state: Int64s, held: Int32s, done: Int32s, column: Int) 
     row[EXPECT_SITE] = 0
     row[BYTES_EXPECTED] = 0
     row[BYTES_DELIVERED] = 0
-    row[ALONE + 1 - (row[PHASE] & 1)] = 0
     if done.shape[1]:
         held[slot, column] = row[PHASE]
         for k in range(done.shape[1]):
@@ -256,12 +266,6 @@ def _publishers_of(given: GivenPublishers) -> Publishers:
 
 
 @part
-def _is_all(row: Int64s, count: Int) -> bool:
-    """Whether a phase waits for a single arrival of this count, and for nothing else."""
-    return bool(count == row[PENDING] and count == row[EXPECTED] and row[BYTES_EXPECTED] == 0)
-
-
-@part
 def _expect(row: Int64s, amount: Int, site: Int) -> None:
     """The open phase expects more bytes, if any."""
     if amount != 0:
@@ -271,30 +275,38 @@ def _expect(row: Int64s, amount: Int, site: Int) -> None:
 
 
 @part
-def _goes_unseen(row: Int64s, lane: Int, count: Int, site: Int) -> bool:
-    """An arrival: whether neither the previous phase nor the one before it was waited for."""
-    if count == 0 or row[PHASE] <= row[WAITED]:
-        return False
-    row[WAITED] = row[PHASE]
-    if row[UNSEEN]:
-        return True
-    row[UNSEEN] = row[PHASE]
-    row[UNSEEN_LANE] = lane
-    row[UNSEEN_SITE] = site
-    return False
+def _goes_unseen(row: Int64s, lane: Int, count: Int, site: Int) -> None:
+    """An arrival: if the previous phase was not waited for, note that."""
+    if count != 0 and row[PHASE] > row[WAITED]:
+        row[WAITED] = row[PHASE]
+        row[UNSEEN] = row[PHASE]
+        row[UNSEEN_LANE] = lane
+        row[UNSEEN_SITE] = site
 
 
 @part
-def _completed(slot: Int, lane: Int, alone: bool, barriers: Barriers, who: Publishers) -> bool:
-    """A lane has arrived: whether the phase is complete; records a single arrival that completed it."""
-    if not complete(slot, barriers.state, barriers.held, barriers.done, barriers.columns[slot]):
-        return False
-    if alone:
-        row, warp = barriers.state[slot], lane // WARP
-        before = (row[PHASE] - 1) & 1
-        row[ALONE + before] = lane + 1
-        row[ALONE_CLOCK + before] = who.clocks[warp % who.ctas, warp // who.ctas, warp // who.ctas]
-    return True
+def _list(slot: Int, lane: Int, position: Int, what: Arriving, barriers: Barriers, who: Publishers) -> None:
+    """List an arrival by how it may be known: its clock, or negative a number of operations of the tensor core."""
+    row, warp = barriers.state[slot], lane // WARP
+    inside, known = warp // who.ctas, np.int64(0)
+    if warp % who.ctas == barriers.homes[slot] and barriers.done.shape[1] > 0:
+        known = who.clocks[warp % who.ctas, inside, inside]
+        if what.numbers.size > 0:
+            known = -what.numbers[position]
+    if known == 0:
+        row[UNLISTED] = 1
+        return
+    comers = barriers.comers[slot, row[PHASE] & 1, inside]
+    if comers[WARP] != row[PHASE] + 1:
+        for k in range(WARP):
+            comers[k] = 0
+        comers[WARP] = row[PHASE] + 1
+    before = comers[lane % WARP]
+    if before != 0 and (before > 0) != (known > 0):
+        row[UNLISTED] = 1
+    else:
+        # both only grow
+        comers[lane % WARP] = known
 
 
 @kernel
@@ -306,9 +318,11 @@ def arrive(
     Arguments are the parts of `Arriving`, `Publishers` and `Barriers`.
     """
     what = Arriving(
-        arriving[0], arriving[1], arriving[2], arriving[3], arriving[4], arriving[5], arriving[6], arriving[7]
-    )
-    who, barriers = _publishers_of(publishers), Barriers(these[0], these[1], these[2], these[3], these[4], these[5])
+        arriving[0], arriving[1], arriving[2], arriving[3], arriving[4], arriving[5], arriving[6], arriving[7],
+        arriving[8],
+    )  # fmt: skip
+    who = _publishers_of(publishers)
+    barriers = Barriers(these[0], these[1], these[2], these[3], these[4], these[5], these[6])
     completed = 0
     warp_before, slot_before = -1, -1
     state, orders = barriers.state, what.release and barriers.done.shape[1] > 0
@@ -319,8 +333,7 @@ def arrive(
             continue
         row, lane, count = state[slot], what.lanes[i], what.counts[i]
         warp = lane // WARP
-        if _goes_unseen(row, lane, count, what.site):
-            _count(report, UNWAITED, i, slot)
+        _goes_unseen(row, lane, count, what.site)
         tokens[i] = (row[PHASE] << TOKEN_SHIFT) | row[PENDING]
         _expect(row, what.transactions[i], what.site)
         if count > row[PENDING]:
@@ -329,7 +342,8 @@ def arrive(
         if row[TX] > LIMIT:
             _count(report, RANGE, i, slot)
         local = warp % who.ctas == barriers.homes[slot]
-        alone = local and barriers.done.shape[1] > 0 and _is_all(row, count)
+        if count != 0:
+            _list(slot, lane, i, what, barriers, who)
         if what.drop:
             row[EXPECTED] -= count
         row[PENDING] -= count
@@ -344,19 +358,8 @@ def arrive(
         warp_before, slot_before = warp, slot
         if what.no_complete and row[PENDING] == 0:
             _count(report, COMPLETES, i, slot)
-        completed += _completed(slot, lane, alone, barriers, who)
+        completed += complete(slot, state, barriers.held, barriers.done, barriers.columns[slot])
     return completed, _troubles(report)
-
-
-@kernel
-def note_signals(slots: Int64s, lanes: Int64s, numbers: Int64s, state: Int64s) -> None:
-    """The tensor core has arrived on barriers for lanes: where that completed a phase, how that may be known."""
-    for i in range(slots.size):
-        if slots[i] >= 0:
-            row = state[slots[i]]
-            before = (row[PHASE] - 1) & 1
-            if row[ALONE + before] == lanes[i] + 1:
-                row[ALONE_CLOCK + before] = -numbers[i]
 
 
 @kernel
@@ -412,8 +415,10 @@ def _tested(slots: Int64s, wanted: Int64s, parity: bool, state: Int64s, passed: 
     for i in range(slots.size):
         slot = slots[i]
         passed[i] = _has_passed(slot, wanted[i], parity, state)
-        if passed[i] and slot >= 0 and state[slot, LIVE] == ALIVE:
-            state[slot, WAITED] = state[slot, PHASE]
+        if slot >= 0 and state[slot, LIVE] == ALIVE:
+            state[slot, TESTED] = 1
+            if passed[i]:
+                state[slot, WAITED] = state[slot, PHASE]
         count += passed[i]
     return count
 

@@ -35,6 +35,7 @@ _ALIGNMENT = 8
 _TOUCHED = np.uint64(kernels.TOUCHED)
 # more barriers than there are columns
 _MANY = 1 << 20
+_BY_THREADS: Array = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,13 +78,14 @@ class Mbarriers:
             "held": (self._columns,),
             "done": (self._columns,),
             "arrivals": (warps, 2),
+            "comers": (2, warps if self._columns else 0, WARP + 1),
             "homes": (),
             "offsets": (),
             "columns": (),
             "opened": (6,),
         }
         for name, shape in shapes.items():
-            dtype = np.int32 if name in ("held", "done") else np.int64
+            dtype = np.int32 if name in ("held", "done", "comers") else np.int64
             grown = np.zeros((capacity, *shape), dtype)
             old = getattr(self, name, None)
             if old is not None:
@@ -96,6 +98,9 @@ class Mbarriers:
     done: Array
     # for each warp of the CTA: the phase of its last arrival plus one, and the site
     arrivals: Array
+    # for the last even and odd phase, and each warp of the CTA: the last arrival of each lane (its clock, or negative a
+    # number of operations of the tensor core), and the phase plus one that these are of
+    comers: Array
     # CTA in the batch, offset in its shared memory, and the actor's column
     homes: Array
     offsets: Array
@@ -179,8 +184,6 @@ class Mbarriers:
             self._complain("count", np.array([lane]), site, slot, address, count)
         row = self.state[slot]
         phase = (int(row[PHASE]) + 2) & ~1 if row[LIVE] else 0
-        if row[kernels.UNSEEN]:
-            self._batch.checks.asynchronous.forgotten(slot)
         row[...] = 0
         row[LIVE], row[PENDING], row[EXPECTED], row[kernels.LAST_LANE] = ALIVE, count, count, -1
         row[PHASE] = row[WAITED] = row[START] = phase
@@ -252,20 +255,28 @@ class Mbarriers:
         tokens: Array = np.empty(len(lanes), np.int64)
         if not how.release:
             self._batch.checks.asynchronous.arriving_relaxed(slots, lanes, how.wide)
-        self._arrive(slots, lanes, counts, transactions, how, site, tokens)
+        self._arrive(slots, lanes, counts, transactions, how, site, tokens, _BY_THREADS)
         if self._batch.recorder.recording:
             self._batch.recorder.mbarrier(site, slots, lanes, tokens >> TOKEN_SHIFT, transactions)
         return tokens
 
     def _arrive(
-        self, slots: Array, lanes: Array, counts: Array, transactions: Array, how: Arrival, site: Site, tokens: Array
+        self,
+        slots: Array,
+        lanes: Array,
+        counts: Array,
+        transactions: Array,
+        how: Arrival,
+        site: Site,
+        tokens: Array,
+        numbers: Array,
     ) -> None:
         batch, checks = self._batch, self._batch.checks
         self.events += 1
         if how.release:
             checks.asynchronous.arriving(slots, lanes)
-        what = (slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, site.number)
-        barriers = (self.homes, self.columns, self.state, self.held, self.done, self.arrivals)
+        what = (slots, lanes, counts, transactions, how.drop, how.no_complete, how.release, site.number, numbers)
+        barriers = (self.homes, self.columns, self.state, self.held, self.done, self.arrivals, self.comers)
         completed, troubles = kernels.arrive(what, self._who(lanes), barriers, tokens, self._report)
         batch.port.changes += completed
         checks.asynchronous.arrived(slots, lanes, how.release, how.wide)
@@ -279,9 +290,8 @@ class Mbarriers:
         """
         zeros, ones = np.zeros(len(slots), np.int64), np.ones(len(slots), np.int64)
         self._note("commit", slots, lanes, ones, site)
-        self._arrive(slots, lanes, ones, zeros, Arrival(release=False), site, zeros.copy())
-        if numbers is not None:
-            kernels.note_signals(slots, lanes, numbers, self.state)
+        known = zeros if numbers is None else numbers
+        self._arrive(slots, lanes, ones, zeros, Arrival(release=False), site, zeros.copy(), known)
 
     def publish(self, slots: Array, lanes: Array) -> None:
         """Release what the warps of `lanes` know now to these barriers' current phases."""
@@ -443,7 +453,6 @@ class Mbarriers:
 
 _TROUBLE = {
     kernels.TOO_MANY: "too many",
-    kernels.UNWAITED: "unwaited",
     kernels.RANGE: "range",
     kernels.COMPLETES: "completes",
 }

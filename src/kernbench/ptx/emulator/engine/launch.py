@@ -85,6 +85,9 @@ class Launch:
     `attempt` may run it instead: it returns whether it has, and leaves no trace if not.
     """
 
+    # the CTAs that have not begun
+    _waiting: Waves | None = None
+
     def __init__(
         self,
         program: Program,
@@ -139,16 +142,16 @@ class Launch:
         if self.uses_heap and arena.heap is None:
             arena.heap = Heap(arena)
         self.all_ctas = 0
-        # how the launch was divided between cores
+        # how the launch was divided between cores; blocks that take over others cannot be
         self.division = Division()
-        self.jobs = setting.jobs if self.fast.processes else 1
+        self.jobs = setting.jobs if self.fast.processes and not program.cancels_blocks else 1
         self._splitting: Splitting | None = None
         self._alone = False
         checks.begin(self)
 
     def run(self) -> Status:
         """Run all CTAs."""
-        waiting = self.waves()
+        waiting = self._waiting = self.waves()
         self.all_ctas = waiting.left
         resident = self.machine.resident(self.threads, self.shared_bytes)
         try:
@@ -215,6 +218,10 @@ class Launch:
         name, threads = title(self.program.kernel.name), self.threads * size
         require_memory(size * nbytes, f"'{name}' with {threads} threads that run together", "use smaller blocks")
         most = min(_LANES // lanes, _BATCH_BYTES // max(1, nbytes)) // size
+        if self.program.cancels_blocks:
+            # those that begin leave some for others to take over, also in grids that are resident as a whole
+            clusters = prod(self.grid) // size if self._chosen is None else len(self._chosen)
+            most = min(most, -(-clusters // 2))
         return Waves(self.grid, self.cluster, max(1, most), self.schedule, self._chosen)
 
     def _run(self, waiting: Waves, resident: int) -> Status:
@@ -233,7 +240,7 @@ class Launch:
                 self._advance()
             except RestartError:
                 self._begin_again()
-                waiting = self.waves()
+                waiting = self._waiting = self.waves()
             self.report_progress(self.all_ctas - waiting.left - sum(batch.ctas for batch in self._live))
         self.unfinished = False
         return Status.FINISHED
@@ -268,6 +275,10 @@ class Launch:
         if self.arena.footprint is not None:
             self.arena.footprint.clear()
         self.checks.begin(self)
+
+    def cancel_cluster(self) -> int:
+        """Let a cluster that has not begun never begin: the number of its first CTA, -1 if all have begun."""
+        return -1 if self._waiting is None else self._waiting.cancel()
 
     def run_batch(self, ctas: Array) -> bool:
         """Run CTAs that are resident together; False if they wait for other CTAs."""

@@ -53,6 +53,16 @@ class Waves:
         self._draw()
         return members.reshape(-1)
 
+    def cancel(self) -> int:
+        """The number of the first CTA of the next cluster, which is taken out; -1 if none is left."""
+        if not self.left:
+            return -1
+        cancelled, self._next = self._next[:1], self._next[1:]
+        self.given += 1
+        if not len(self._next):
+            self._draw()
+        return int(cluster_members(self._grid, self._cluster, cancelled).reshape(-1)[0])
+
     @property
     def sizes(self) -> list[int]:
         """The sizes in clusters of the batches that have not been taken."""

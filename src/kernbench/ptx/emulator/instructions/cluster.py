@@ -208,7 +208,10 @@ def copy_map(d: Decoding) -> Step:
 
 
 def cancel(d: Decoding) -> Step:
-    """clusterlaunchcontrol.try_cancel: there is never a launch to take over, and the answer says so."""
+    """clusterlaunchcontrol.try_cancel: take over a cluster that has not begun, and answer which, or that none is left.
+
+    In a recording all clusters begin: the times of each are those of its own work.
+    """
     address, barrier_address, site = d.address(0), d.address(1), d.site
     everywhere = d.has("multicast")
 
@@ -224,21 +227,34 @@ def cancel(d: Decoding) -> Step:
         which = np.flatnonzero(slots >= 0)
         at = positions[which]
         completion = on_barrier(batch, lanes[at], slots[which], np.full(len(at), _ANSWER_BYTES), site)
-        answer = np.zeros((len(at), _ANSWER_BYTES), np.uint8)
-        begin_write(batch, answer, shared_ends(batch, homes[which], offsets[at]), completion, site, None)
+        answers = np.array([_answer(batch) for _ in lanes], np.uint32).reshape(-1, 4)
+        begin_write(
+            batch, answers.view(np.uint8)[at], shared_ends(batch, homes[which], offsets[at]), completion, site, None
+        )
 
     return action(general)
+
+
+def _answer(batch: Batch) -> tuple[int, int, int, int]:
+    """The answer to a request: the coordinates of the first CTA of a cluster, and whether there is one."""
+    number = -1 if batch.recorder.recording else batch.launch.cancel_cluster()
+    if number < 0:
+        return 0, 0, 0, 0
+    x, y, _ = batch.launch.grid
+    return number % x, number // x % y, number // (x * y), 1
 
 
 def query(d: Decoding) -> Step:
-    """clusterlaunchcontrol.query_cancel: no launch was taken over."""
-    targets = d.targets(0)
+    """clusterlaunchcontrol.query_cancel: whether a cluster was taken over, or the coordinates of its first CTA."""
+    field = d.mod("field")
+    words = {"is_canceled": [3], "get_first_ctaid": [0, 1, 2, 3]}.get(field) or ["xyz".index(field[-1])]
 
-    def general(window: Window, mask: Mask | None) -> None:
-        for target in targets:
-            window.put(target, np.zeros((), window.batch.table.slots[target].dtype), mask)
+    def function(low: Array, high: Array, *targets: Array) -> None:
+        values = [half >> np.uint64(shift) & np.uint64(0xFFFFFFFF) for half in (low, high) for shift in (0, 32)]
+        for word, target in zip(words, targets, strict=True):
+            target[...] = values[word].astype(target.dtype)
 
-    return action(general)
+    return d.compute(function, d.halves(d.source(1)), d.targets(0))
 
 
 MEANINGS: Mapping[str, Callable[[Decoding], "Step | ControlStep"]] = {

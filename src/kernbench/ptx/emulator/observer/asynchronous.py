@@ -58,9 +58,6 @@ class AsynchronousObserver:
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Bools, site: Site) -> None:
         """Waits for a parity have passed."""
 
-    def forgotten(self, slot: int) -> None:
-        """An mbarrier is initialised again after a completed phase that no thread waited for."""
-
     def late_bytes(self, slot: int, phase: int, amount: int, lane: int, site: Site) -> None:
         """Bytes arrive at an mbarrier after the phase that they belong to."""
 

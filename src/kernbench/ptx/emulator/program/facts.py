@@ -116,6 +116,7 @@ class Facts:
     parameter_types: Mapping[str, tuple[str, Site]]
     asynchronous: bool
     fences_tensor: bool
+    cancels_blocks: bool
     hands_over: bool
     has_flags: bool
     volatile_sites: frozenset[int]

@@ -307,6 +307,8 @@ class Program:
     asynchronous: bool
     # whether it has fences between the tensor core and barriers of threads
     fences_tensor: bool
+    # whether its blocks may take over others that have not begun
+    cancels_blocks: bool
     # whether its threads pass data by flags at all, that is, whether any instruction acquires or releases
     hands_over: bool
     # whether a thread may see by a strong read what another has written by a strong write or an atomic

@@ -48,6 +48,9 @@ class Launch(AsynchronousLaunch, Protocol):
     def part(self) -> tuple[int, int] | None:
         """The number of CTAs to run and of all CTAs; None if all are run."""
 
+    def cancel_cluster(self) -> int:
+        """Let a cluster that has not begun never begin: the number of its first CTA, -1 if all have begun."""
+
     def symbol(self, space: str, name: str) -> int:
         """The address of a module variable or kernel parameter."""
 

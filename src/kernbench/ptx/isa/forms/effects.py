@@ -167,6 +167,8 @@ class Effects:
     # allocates tensor memory; orders tensor core operations with barriers of threads
     allocates: bool = False
     fences_tensor: bool = False
+    # takes over blocks that have not begun, which never run then
+    cancels_blocks: bool = False
 
     # its address operand is a register of the module's address size, unless the space is a small one
     whole_address: bool = False

@@ -32,7 +32,10 @@ does(
     ),
 )
 does("mbarrier.pending", Effects(asynchronous=True))
-does("cluster.cancel", Effects(writes=True, asynchronous=True, unit="copies", event="other"))
+does(
+    "cluster.cancel",
+    Effects(writes=True, asynchronous=True, unit="copies", event="other", cancels_blocks=True),
+)
 does("cluster.query", Effects())
 does("multimem.ld_reduce", Effects(reads=True, observes_order=True, whole_address=True, event="other"))
 does("multimem.st", Effects(writes=True, observes_order=True, whole_address=True, event="other"))

@@ -118,13 +118,17 @@ class Products:
         """Whether all operations have equal operands."""
         return self._likeness == _EQUAL
 
-    def alike(self) -> list["Products"]:
-        """The operations grouped by addresses in tensor memory, instruction descriptor, and predicate."""
+    def alike(self) -> list[tuple[Array, "Products"]]:
+        """The operations grouped by addresses in tensor memory, instruction descriptor, and predicate.
+
+        Each group comes with its positions: a CTA may have several operations, by several warps.
+        """
         if self._likeness:
-            return [self]
+            return [(np.arange(len(self.ctas)), self)]
         keys = [self.d, self.instruction, self.adds, *([self.a] if self.form.from_tensor else []), *(self.scales or ())]
         _, inverse = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
-        return [self.part(np.flatnonzero(inverse.reshape(-1) == n)) for n in range(int(inverse.max()) + 1)]
+        groups = [np.flatnonzero(inverse.reshape(-1) == n) for n in range(int(inverse.max()) + 1)]
+        return [(chosen, self.part(chosen)) for chosen in groups]
 
     def part(self, chosen: Array) -> "Products":
         """Some of the operations, at ascending positions."""
@@ -265,7 +269,7 @@ class TensorCore:
 
     def _multiply_apart(self, operations: Products) -> None:
         """As `multiply`, for operations that differ from each other, or have special features."""
-        for group in operations.alike():
+        for _, group in operations.alike():
             if group.described.problem:
                 continue
             if not _chains(group):

@@ -224,16 +224,22 @@ class AsynchronousChecks(AsynchronousObserver):
         if len(bad):
             bad = bad[~self._lanes_know(slots[bad], lanes[bad], fence=True)]
         if len(bad):
-            slot = int(slots[bad[0]])
-            message = (
-                f"{thread_name(self._batch, int(lanes[bad[0]]))} begins a copy that completes on {self.name(slot)}, "
-                "and no fence has shown the barrier's initialisation to the async proxy"
-            )
-            hint = (
-                "after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then the CTA barrier"
-            )
-            formal = _INIT_FORMAL if local[bad].all() else ""
-            self._reporter.add("missing-fence", site, message, hint, len(bad), about="init", formal=formal)
+            # another block's barrier does harm, the block's own does not
+            remote = bad[~local[bad]]
+            harmful = remote if len(remote) else bad
+            self._unshown(slots[harmful], lanes[harmful], bool(len(remote)), site)
+
+    def _unshown(self, slots: Array, lanes: Array, remote: bool, site: Site) -> None:
+        """Copies that lanes begin complete on barriers of other blocks (`remote`) or their own, without a fence."""
+        name = self.name(int(slots[0])) + (f" of {self._block(int(slots[0]))}" if remote else "")
+        message = (
+            f"{thread_name(self._batch, int(lanes[0]))} begins a copy that completes on {name}, "
+            "and no fence has shown the barrier's initialisation to the async proxy"
+        )
+        barrier = "the cluster's barrier" if remote else "the CTA barrier"
+        hint = f"after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then {barrier}"
+        why = "" if remote else _INIT_FORMAL
+        self._reporter.add("missing-fence", site, message, hint, len(slots), about="init", formal=why)
 
     def map_written(self, address: int) -> None:
         """A kernel wrote a tensor map to global memory."""
@@ -288,10 +294,6 @@ class AsynchronousChecks(AsynchronousObserver):
     def passed_by_parity(self, slots: Array, lanes: Array, passed: Array, site: Site) -> None:
         """Lanes pass a wait for a parity, before acquiring from it: they must know that the previous phase is over."""
         self._phases.passed(slots, lanes, passed, site)
-
-    def forgotten(self, slot: int) -> None:
-        """A barrier is initialised again after a completed phase that no thread waited for."""
-        self._phases.forgotten(slot)
 
     def groups_done(self, warps: Array, clocks: Array, sources: bool) -> None:
         """Warps know that their bulk groups up to clocks have read (`sources`) or written."""
@@ -446,7 +448,7 @@ class AsynchronousChecks(AsynchronousObserver):
 
     def stuck(self) -> None:
         """Nothing can continue: report phases with all arrivals that lack bytes, or got too many."""
-        self._phases.ended()
+        self._phases.stuck()
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
         waiting = (state[:, LIVE] == ALIVE) & (state[:, PENDING] == 0) & (state[:, TX] != 0)
@@ -467,7 +469,6 @@ class AsynchronousChecks(AsynchronousObserver):
 
         Expected bytes that never arrive are formal, since a thread that waited for them would not have exited.
         """
-        self._phases.ended()
         barriers = self._batch.mbarriers
         state = barriers.state[: barriers.count]
         left = np.flatnonzero((state[:, LIVE] == ALIVE) & (state[:, TX] != 0))

@@ -39,6 +39,11 @@ _COPY_FORMAL = (
     "nobody reads what it brings, and every GPU so far keeps a block's shared memory until its own bulk copies are done"
 )
 _COMMIT = "tcgen05.commit"
+_GONE = (
+    "; the thread exits and does not come to the cluster's barrier, which completes then, without a wait for what the "
+    "thread has under way"
+)
+_GONE_HINT = "let the arriving thread come to the cluster's barrier, too"
 _OWN_HINT = "wait for every copy that was begun (its mbarrier, its bulk group) before the block ends"
 
 
@@ -91,6 +96,8 @@ class BlockEnds:
         who = thread_name(self._batch, lane)
         message = f"{who} arrives on {name} of {block}, and nothing keeps that block from ending before"
         hint = f"{_CLUSTER_HINT}; or let a thread of the block wait for the last phases of its barriers"
+        if self._batch.scheduler.cluster.went_on_without(lane):
+            message, hint = message + _GONE, f"{_GONE_HINT}; {hint}"
         self._reporter.add("use-after-free", site, message, hint, about="arrival")
 
     def ended(self, ctas: Array) -> None:

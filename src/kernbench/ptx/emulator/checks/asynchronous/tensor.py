@@ -86,8 +86,8 @@ class TensorChecks(TensorObserver):
         self._order.begin(lanes, site, operations.form.pair)
         if self._batch.launch.fast.equal_products and self._are_plain(operations, lanes, site):
             return
-        for group, chosen in _groups(operations, lanes):
-            idesc = group.described
+        for positions, group in operations.alike():
+            chosen, idesc = lanes[positions], group.described
             if idesc.problem:
                 who = thread_name(self._batch, int(chosen[0]))
                 hint = "compare it with the ISA's table of the instruction descriptor"
@@ -467,15 +467,6 @@ def _regions(parts: tuple[Part, ...], column: int, width: int, filled: bool) -> 
 def _rows(regions: list[Region], filled: bool) -> _Regions:
     rows = [[groups_of(one.part), one.first, one.last, filled] for one in regions]
     return regions, np.array(rows, np.int64)
-
-
-def _groups(operations: Products, lanes: Array) -> list[tuple[Products, Array]]:
-    """Operations grouped by equal properties, with their lanes."""
-    groups = operations.alike()
-    if len(groups) == 1:
-        return [(groups[0], lanes)]
-    lane_of = {int(cta): lane for cta, lane in zip(operations.ctas, lanes, strict=True)}
-    return [(group, np.array([lane_of[int(cta)] for cta in group.ctas])) for group in groups]
 
 
 def _side(tiles: list[Tiles], group: Products, own: bool) -> list[Tiles]:

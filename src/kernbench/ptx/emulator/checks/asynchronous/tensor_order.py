@@ -4,7 +4,8 @@ Each warp has three counters: operations it began in the tensor core, and loads 
 acquires other warps' counters together with their clocks: through barriers, and through the mbarriers of commits. If a
 kernel uses tcgen05.fence, a warp releases its counters at fence::before_thread_sync, and acquired ones count from the
 next fence::after_thread_sync on. If it has no such fence at all, as compilers write it, synchronisation alone orders.
-An access whose warp has acquired that the earlier one is complete, and lacks only fence::after_thread_sync, is formal.
+An access whose warp has acquired that the earlier one is complete, or that its warp has waited for it, is formal: only
+the fences are missing.
 """
 
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ _EVERYTHING = 1 << 40
 TENSOR, LOADED, STORED = range(3)
 # the counter of an access; all others are operations of the tensor core
 _FAMILY = {LOAD: LOADED, STORE: STORED}
+# remembered waits of each warp
+_WAITS = 16
 _NO_LOADS: Array = np.zeros(0, np.int64)
 
 
@@ -62,6 +65,26 @@ class Commit:
     numbers: Array
     near: tuple[Array, Array] | None
     far: list[Knowledge]
+
+
+class Waits:
+    """The last waits of each warp for its loads and stores: how many were complete then, and the warp's clock."""
+
+    def __init__(self, families: int, warps: int):
+        self._last: Array = np.zeros((families, _WAITS, 2, warps), np.int64)
+        self._count: Array = np.zeros((families, warps), np.int64)
+
+    def note(self, family: int, warps: Array, done: Array, clocks: Array) -> None:
+        """Warps have waited for so many operations, at these clocks."""
+        at = self._count[family, warps] % _WAITS
+        self._last[family, at, 0, warps], self._last[family, at, 1, warps] = done, clocks
+        self._count[family, warps] += 1
+
+    def since(self, family: int, warp: int, number: int) -> int | None:
+        """The warp's clock at its first wait, among the last ones, for an operation; None without any."""
+        done, clocks = self._last[family, :, :, warp].T
+        found = clocks[done >= number]
+        return int(found.min()) if len(found) else None
 
 
 class TensorOrder:
@@ -86,6 +109,8 @@ class TensorOrder:
         self.first: int = batch.launch.actors.tensor(0)
         self._first_lane: int = batch.launch.actors.lane(0)
         self._fences: bool = batch.program.fences_tensor
+        # when warps waited for their loads and stores, where fences may be missing behind that
+        self._waits: Waits | None = Waits(_FAMILIES, batch.warps) if self._fences else None
         # what each warp knows of the three counters of all warps, as of the last fence
         self._known: Array = np.zeros((batch.ctas, warps, _FAMILIES * warps), np.int64)
         # buffer for compiled loops: what one warp knows
@@ -175,15 +200,22 @@ class TensorOrder:
         """wait::ld or wait::st."""
         family = LOADED if loads else STORED
         self._done[family, warps] = self.begun[family, warps]
-        if not self._fences:
-            self._publish(warps)
+        self._awaited(family, warps)
 
     def used(self, load: int, warps: Array) -> None:
         """Registers of the load at a site are used, so that load and all before it are complete."""
         done, number = self._done[LOADED, warps], self._load_numbers(load)[warps]
-        self._done[LOADED, warps] = np.maximum(done, number)
-        if not self._fences:
+        if (number > done).any():
+            self._done[LOADED, warps] = np.maximum(done, number)
+            self._awaited(LOADED, warps)
+
+    def _awaited(self, family: int, warps: Array) -> None:
+        """Warps have waited for loads or stores: they are released at once, or at the next fence, if there is any."""
+        if self._waits is None:
             self._publish(warps)
+        else:
+            ctas, inside = self._cta_and_warp(warps)
+            self._waits.note(family, warps, self._done[family, warps], self._clocks.clocks[ctas, inside, inside])
 
     def _publish(self, warps: Array) -> None:
         """Release the loads and stores that the warps have waited for."""
@@ -297,14 +329,44 @@ class TensorOrder:
         if self._log is not None:
             family, groups = _FAMILY.get(what, TENSOR), self._cells.groups(region)
             self._log.tensor(writes, site, who, family, groups, (region.first, region.last))
-        for found in self._cells.enter(region, writes, what, self._number(site), who):
+        races, formal = self._enter(region, writes, what, site, who)
+        for found in races:
             if not self._clocks.exhausted:
-                self._race(found, warps, writes, what, site)
+                self._race(found, warps, writes, what, site, formal)
+
+    def _enter(self, region: Region, writes: bool, what: int, site: Site, who: Who) -> tuple[list[Found], str]:
+        """Enter accesses to a region: those that are not ordered before, and why they are formal, if they are.
+
+        Who frees columns may know that they are done with by a barrier that others have exited before.
+        """
+        number = self._number(site)
+        if what != FREE:
+            return self._cells.enter(region, writes, what, number, who), ""
+        before = self._cells.cells[who.ctas].copy()
+        found = self._cells.enter(region, writes, what, number, who)
+        more = self._with_exited(who) if found else None
+        if more is None:
+            return found, ""
+        self._cells.cells[who.ctas] = before
+        again = self._cells.enter(region, writes, what, number, more)
+        return (again, "") if again else (found, _EXITED_FORMAL)
+
+    def _with_exited(self, who: Who) -> Who | None:
+        """A warp with what those knew that had exited when the cluster's barrier let it go on; None without any."""
+        count, ctas = self._batch.warps_per_cta, self._batch.ctas
+        warp = int(who.warps[0]) * ctas + int(who.ctas[0])
+        exited = self._batch.scheduler.cluster.exited_before(warp * WARP)
+        if not len(exited):
+            return None
+        rows = self._clocks.rows_of(exited)
+        theirs = rows[:, self.first : self.first + _FAMILIES * count].max(axis=0).reshape(_FAMILIES, count)
+        known, clocks = np.maximum(who.known, theirs), np.maximum(who.known_clocks, rows[:, :count].max(axis=0))
+        return Who(who.ctas, who.warps, who.numbers, who.clocks, known, clocks)
 
     def _number(self, site: Site) -> int:
         return int(self._checks.sites.number(site))
 
-    def _race(self, found: Found, warps: Array, writes: bool, what: int, site: Site) -> None:
+    def _race(self, found: Found, warps: Array, writes: bool, what: int, site: Site, formal: str = "") -> None:
         other = self._checks.sites.numbered[found.site]
         warp = int(warps[found.operation])
         verb = "frees" if what == FREE else "writes" if writes else "reads"
@@ -314,9 +376,12 @@ class TensorOrder:
             f"line {other.line} (`{other.text}`) there, and nothing says that it is done"
         )
         others = self._reporter.other(f"the other access, by {them}", other)
-        hint, about, formal = _HINTS[found.what], self._reporter.location(other), _LATE_FORMAL if found.late else ""
+        hint, about = _HINTS[found.what], self._reporter.location(other)
+        formal = formal or (_LATE_FORMAL if found.late else "")
         if not formal and self._lacks_only_the_fence(found, warp):
             hint, formal = _AFTER_HINT, _AFTER_FORMAL
+        elif not formal and self._waited_before(found, warp):
+            hint, formal = _BEFORE_HINT, _BEFORE_FORMAL
         self._reporter.add(
             "race", site, message, hint, found.count, others, about=about, array="tensor", cause=other, formal=formal
         )
@@ -325,6 +390,15 @@ class TensorOrder:
         """Whether a warp has acquired that the other access is complete, without fence::after_thread_sync since."""
         column = self.first + _FAMILY.get(found.what, TENSOR) * self._batch.warps_per_cta + found.warp
         return bool(self._clocks.rows_of(np.array([warp]))[0, column] >= found.number)
+
+    def _waited_before(self, found: Found, warp: int) -> bool:
+        """Whether a warp has met the other one, directly or not, since that waited for its load or store."""
+        if self._waits is None or found.what not in _FAMILY:
+            return False
+        cta = warp % self._batch.ctas
+        since = self._waits.since(_FAMILY[found.what], found.warp * self._batch.ctas + cta, found.number)
+        known = self._clocks.rows_of(np.array([warp]))[0]
+        return since is not None and max(known[found.warp], known[self._first_lane + found.warp] // WARP) >= since
 
     def uncommitted(self) -> list[tuple[int, Site]]:
         """Lanes whose last operations are not followed by a commit, and those operations."""
@@ -339,6 +413,18 @@ _LATE_FORMAL = (
 _AFTER_FORMAL = (
     "the warp has waited for it (at the mbarrier of its commit, or at a barrier that came after it), and only "
     "fence::after_thread_sync is missing behind that wait: every GPU so far begins what follows a wait after it"
+)
+_EXITED_FORMAL = (
+    "a warp that had seen that it is done has exited since, and the cluster's barrier at which this warp has waited "
+    "was complete only then: every GPU so far counts a thread as exited after its last wait is over"
+)
+_BEFORE_FORMAL = (
+    "its warp has waited for it (tcgen05.wait) before the arrival or barrier that this warp has seen, and only "
+    "fence::before_thread_sync is missing there: on every GPU so far it is complete when that wait is over"
+)
+_BEFORE_HINT = (
+    "put tcgen05.fence::before_thread_sync behind tcgen05.wait, before the arrival or barrier, and "
+    "fence::after_thread_sync behind the other warp's wait"
 )
 _AFTER_HINT = "put tcgen05.fence::after_thread_sync behind the wait or barrier, before this access"
 _HINTS = {
