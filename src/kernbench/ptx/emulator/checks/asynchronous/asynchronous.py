@@ -236,9 +236,8 @@ class AsynchronousChecks(AsynchronousObserver):
             f"{thread_name(self._batch, int(lanes[0]))} begins a copy that completes on {name}, "
             "and no fence has shown the barrier's initialisation to the async proxy"
         )
-        barrier = "the cluster's barrier" if remote else "the CTA barrier"
+        barrier, why = ("the cluster's barrier", "") if remote else ("the CTA barrier", _INIT_FORMAL)
         hint = f"after mbarrier.init: fence.mbarrier_init.release.cluster (or fence.proxy.async), then {barrier}"
-        why = "" if remote else _INIT_FORMAL
         self._reporter.add("missing-fence", site, message, hint, len(slots), about="init", formal=why)
 
     def map_written(self, address: int) -> None:
