@@ -17,6 +17,12 @@ def double(x_ptr, o_ptr, *, tl):
     tl.store(o_ptr, tl.load(x_ptr, shape=(4, 4)) * 2.0)
 
 
+def hungry(x_ptr, o_ptr, *, tl):
+    """A kernel that takes memory of this process."""
+    bytearray(2**31)
+    double(x_ptr, o_ptr, tl=tl)
+
+
 @dataclass(frozen=True)
 class Parameters:
     """What goes wrong, and another parameter to sweep over."""
@@ -72,5 +78,7 @@ bench = Bench(
     inputs,
     lambda p, x: {"o": Expected(x["x"] * 2.0)},
     lambda p, machine: mesh.Host(machine, ranks=1),
-    lambda p, x, *, torch: torch.launch(double, torch.shard(x["x"]), torch.empty((4, 4), "f32")),
+    lambda p, x, *, torch: torch.launch(
+        hungry if p.how == "takes memory in its kernel" else double, torch.shard(x["x"]), torch.empty((4, 4), "f32")
+    ),
 )

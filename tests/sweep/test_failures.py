@@ -120,6 +120,14 @@ def test_out_of_memory():
     assert all(row["time_ps"] > 0 for row in rows[2:])
 
 
+def test_a_kernel_out_of_memory_is_neither_right_nor_wrong():
+    rows = rows_of(["takes memory in its kernel", "fine"], Processes(1, Limits(memory=2**30)))
+    why = "out of memory: launch of bench deadly takes more than the 1 GiB of --max-memory"
+    assert [row["failed"] for row in rows[:2]] == [why, why]
+    assert [row.get("safe") for row in rows] == [None, None, True, True]
+    assert rows[0]["failed_at"] == f"{FILE}:{line_of('bytearray')}"
+
+
 def test_memory_that_was_taken_before_does_not_count():
     """A fork has all the memory of its parent: a point must not starve of what is not its own."""
     before = np.empty(2**27)

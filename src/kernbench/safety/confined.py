@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kernbench.safety.channel import BrokenChannelError, Sender, identity
+from kernbench.safety.limits import hold_memory
 
 # a target function; it gets its argument, and a callable for sending messages
 Target = Callable[[object, Callable[[dict[str, object]], None]], None]
@@ -178,10 +179,11 @@ def _limit_memory(limit: int | None) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if limit is not None:
-            limit += private_memory()
+            most = limit + private_memory()
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+            hold_memory(limit)
 
 
 def private_memory() -> int:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from kernbench.bench.discovery.libraries import replaced_functions
 from kernbench.common.errors import BenchError
 from kernbench.safety.confined import LEAST_MEMORY, private_memory
+from kernbench.safety.limits import hold_memory
 from kernbench.sweep.executors.base import Limits, Passes
 from kernbench.sweep.planning.plan import Plan
 from kernbench.sweep.planning.points import OUT_OF_MEMORY, Row
@@ -171,11 +172,13 @@ def limited_memory(most: int | None) -> Iterator[None]:
         yield
         return
     kind, (soft, hard) = _limits()
-    most += private_memory()
-    _set_limit(kind, (most if hard < 0 else min(most, hard), hard))
+    allowed = most + private_memory()
+    _set_limit(kind, (allowed if hard < 0 else min(allowed, hard), hard))
+    hold_memory(most)
     try:
         yield
     finally:
+        hold_memory(None)
         _set_limit(kind, (soft, hard))
 
 
