@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,11 @@ def _fail(how, marker):
     if how == "forks and waits" and not os.fork():
         Path(marker).write_text(str(os.getpid()))
         time.sleep(1e6)
+    if how == "starts a program":
+        started = subprocess.Popen(["sleep", "100000"], start_new_session=True)
+        Path(marker).write_text(f"{started.pid} {os.readlink(f'/proc/{started.pid}/fd/2')}")
+    if how == "prints":
+        os.write(1, b"printed by a kernel")
     if how == "exits":
         os._exit(3)
     if how == "is killed":

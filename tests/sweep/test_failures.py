@@ -71,6 +71,23 @@ def test_a_fork_that_a_kernel_leaves_behind_ends_with_its_process(tmp_path):
         time.sleep(0.01)
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_a_program_that_a_kernel_leaves_behind_holds_no_output_and_ends(tmp_path):
+    marker = tmp_path / "program"
+    (row,) = rows_of(["starts a program"], Processes(1), {"marker": [str(marker)]})
+    assert "failed" not in row
+    process, output = marker.read_text().split()
+    assert output.startswith("pipe:")
+    assert output != os.readlink("/proc/self/fd/2")
+    while _lives(int(process)):
+        time.sleep(0.01)
+
+
+def test_what_kernels_print_is_passed_on(capfd):
+    rows_of(["prints", "fine"], Processes(2))
+    assert capfd.readouterr().err.count("printed by a kernel") == 1
+
+
 def _lives(process):
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"

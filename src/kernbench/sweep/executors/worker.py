@@ -26,6 +26,7 @@ _COLLECT = 0.1
 # how often a worker checks for its parent, if the system does not end it
 _LOOK = 0.5
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 # sent by the parent to a worker that is out of time: it writes its stack
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)
 PASSED, FINISHED, LEAVING = "passed", "finished", "leaving"
@@ -50,14 +51,21 @@ def _received(sent: Any) -> Descriptor:
     return Descriptor(sent.detach())
 
 
-def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Descriptor") -> None:
+def work(
+    pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Descriptor", printed: "Descriptor"
+) -> None:
     """Answer every part: `PASSED` once its kernel has run, lists of rows, `FINISHED`.
 
-    `stacks` is a file for the stack of a crash.
+    `stacks` is a file for the stack of a crash, `printed` takes what is printed.
     """
+    # the parent of all that a kernel starts and leaves behind
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # printed output of kernels is not a result
+    if printed.number is not None:
+        os.dup2(printed.number, 2)
+        os.close(printed.number)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     if stacks.number is not None:
@@ -139,10 +147,15 @@ def end_with(parent: int) -> None:
 
 def _killed_with_parent() -> bool:
     """Ask Linux to kill this process with the thread that started it; False on other systems."""
+    return _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _control(what: int, value: int) -> bool:
+    """Change something of this process; False on systems other than Linux."""
     if not sys.platform.startswith("linux"):
         return False
     try:
-        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(what, value, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
 
