@@ -147,8 +147,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     """Say why nothing has run where `--programs` left nothing of a folder."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.getoption("--programs"):
         terminalreporter.line(
-            "--programs leaves only tests that start programs, and there is none in what was named: without it all of a "
-            "folder runs; of a file that is named nothing is left out"
+            "--programs leaves only tests that start programs, and there is none in what was named: without it all "
+            "of a folder runs; of a file that is named nothing is left out"
         )
 
 

@@ -1,6 +1,7 @@
 """Limits that this process has been given, in words: its memory."""
 
-_UNITS = ("TiB", "GiB", "MiB", "KiB")
+from kernbench.common.files import in_bytes
+
 # the memory that this process may have, or nothing
 _memory: list[int] = []
 
@@ -18,11 +19,3 @@ def is_beyond_memory(error: BaseException) -> bool:
 def memory_in_words() -> str:
     """The limit that was reached."""
     return f"more than the {in_bytes(_memory[0])} of --max-memory"
-
-
-def in_bytes(count: int) -> str:
-    """So many bytes, in the largest unit that they fill."""
-    for power, unit in zip(range(len(_UNITS), 0, -1), _UNITS, strict=True):
-        if count >= 1 << 10 * power:
-            return f"{count / (1 << 10 * power):.4g} {unit}"
-    return f"{count:,} bytes"
