@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,13 @@ class Parameters:
     number: int = param(0, "another parameter")
     marker: str = param("", "a file that is there once the point hangs")
     machine: str = param("reference", "bundled machine or TOML path")
+
+
+class Endless:
+    """Its text is that of a list that has it."""
+
+    def __repr__(self):
+        return repr([self])
 
 
 def inputs(p, rng):
@@ -67,6 +75,9 @@ def _fail(how, marker):
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "crashes":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "calls itself":
+        sys.setrecursionlimit(10**9)
+        repr(Endless())
     if how == "asks to exit":
         raise SystemExit(0)
     if how == "takes memory":

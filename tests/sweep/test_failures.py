@@ -44,6 +44,7 @@ def rows_of(how, executor, over=RATES):
         ("exits", "its process ended with exit code 3: os._exit was called", "os._exit(3)"),
         ("is killed", "its process was killed by SIGKILL: the system may have run out of memory", ""),
         ("crashes", "its process was killed by SIGSEGV", "signal.SIGSEGV"),
+        ("calls itself", "its process was killed by SIGSEGV: its stack overflowed", "repr([self])"),
     ],
 )
 def test_a_failed_point_is_a_row_and_the_others_go_on(how, why, where):

@@ -25,6 +25,7 @@ HOSTILE_IMPORT = {
 HOSTILE_LAUNCH = {
     "leaves_later": "os._exit(0)",
     "crashes": "import ctypes; ctypes.string_at(0)",
+    "recurses": "sys.setrecursionlimit(10**9); repr(type('E', (), {'__repr__': lambda self: repr([self])})())",
     "killed": "os.kill(os.getpid(), 9)",
     "debugged": "breakpoint()",
     "hungry": "np.empty(1 << 50)",
@@ -83,6 +84,7 @@ def test_hostile_benches_fail_and_the_others_run(write):
         "scribbles::load": ["descriptor", "next: "],
         "leaves_later::leaves_later": ["exit code 0", "in launch"],
         "crashes::crashes": ["SIGSEGV", "in launch", "next: look at the call into C code"],
+        "recurses::recurses": ["SIGSEGV", "its stack overflowed", "next: stop the recursion there"],
         "killed::killed": ["SIGKILL", "memory"],
         "debugged::debugged": ["breakpoint() has no terminal", "kernbench run"],
         "hungry::hungry": ["MemoryError", "of --max-memory", "next: a smaller size"],

@@ -20,6 +20,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any, Protocol
 
 import kernbench
+from kernbench.safety.children import CRASHES, OVERFLOWED, is_deep
 from kernbench.sweep.executors.base import Done, Limits, Passes
 from kernbench.sweep.executors.printed import Printed, descendants, made
 from kernbench.sweep.executors.worker import FINISHED, LEAVING, PASSED, STACK_SIGNAL, Descriptor, check_memory, work
@@ -299,7 +300,14 @@ def _ending(worker: _Worker) -> Failure:
     except ValueError:
         name = f"signal {-code}"
     memory = ": the system may have run out of memory; --max-memory limits each point" if name == "SIGKILL" else ""
-    return Failure(f"its process was killed by {name}{memory}", _where(worker))
+    deep = OVERFLOWED if -code in CRASHES and is_deep(_trace(worker)) else ""
+    return Failure(f"its process was killed by {name}{memory}{deep}", _where(worker))
+
+
+def _trace(worker: _Worker) -> str:
+    """The stack that a process has written."""
+    worker.stacks.seek(0)
+    return worker.stacks.read().decode(errors="replace")
 
 
 def _where(worker: _Worker, ask: bool = False) -> str:
@@ -310,8 +318,6 @@ def _where(worker: _Worker, ask: bool = False) -> str:
             end = time.monotonic() + _GRACE
             while not os.fstat(worker.stacks.fileno()).st_size and time.monotonic() < end:
                 time.sleep(0.01)
-    worker.stacks.seek(0)
-    text = worker.stacks.read().decode(errors="replace")
-    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(text)]
+    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(_trace(worker))]
     own = [f for f in frames if not f[0].startswith((_PACKAGE, sys.prefix, sys.base_prefix, "<"))]
     return ":".join(own[0]) if own else ""
