@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernbench.ptx.doors.torch_door.fakes import is_fake
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, tensors_in
+from kernbench.ptx.doors.torch_door.operators.backends import ATTENTION, attended
 from kernbench.ptx.doors.torch_door.operators.gpu_only import has_own, own_results
 from kernbench.ptx.doors.torch_door.operators.wishes import WISH, wished
 from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
@@ -430,4 +431,5 @@ _MOVES: dict[Any, Any] = {
     torch.Tensor.cpu: _cpu,
     torch.Tensor.pin_memory: lambda storages, tensor, *args, **kwargs: pin(storages.memory, tensor),
     torch.Tensor.is_pinned: lambda storages, tensor, *args, **kwargs: is_pinned(storages.memory, tensor),
+    ATTENTION: attended,
 }
