@@ -31,8 +31,8 @@ from kernbench.result.recording import QueueLink, Recording, Stream, Tables
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.collector import rare_collections
+from kernbench.safety.confined import is_beyond_memory
 from kernbench.safety.jobs import one_thread
-from kernbench.safety.limits import is_beyond_memory
 from kernbench.safety.memory import AddressSpace, Kept, Region
 from kernbench.safety.source_locations import SiteTable, is_installed
 from kernbench.safety.stopping import StoppedError, Stopper

@@ -32,8 +32,8 @@ from kernbench.result.finding import Finding, SourceLocation
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 from kernbench.safety.collector import rare_collections
+from kernbench.safety.confined import is_beyond_memory
 from kernbench.safety.jobs import one_thread, wanted_jobs
-from kernbench.safety.limits import is_beyond_memory
 from kernbench.safety.source_locations import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
 from kernbench.safety.unrun import check_ran

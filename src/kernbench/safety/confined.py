@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from kernbench.common.files import in_bytes
 from kernbench.safety.channel import BrokenChannelError, Sender, identity
-from kernbench.safety.limits import hold_memory
 
 # a target function; it gets its argument, and a callable for sending messages
 Target = Callable[[object, Callable[[dict[str, object]], None]], None]
@@ -184,6 +184,25 @@ def _limit_memory(limit: int | None) -> None:
             allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
             hold_memory(limit)
+
+
+# the memory that an option of the command line gives this process, or nothing
+_memory: list[int] = []
+
+
+def hold_memory(nbytes: int | None) -> None:
+    """Remember the memory that this process may have; None without a limit."""
+    _memory[:] = [] if nbytes is None else [nbytes]
+
+
+def is_beyond_memory(error: BaseException) -> bool:
+    """Whether an error says that such a limit was reached, which is neither right nor wrong of a kernel."""
+    return bool(_memory) and isinstance(error, MemoryError)
+
+
+def memory_in_words() -> str:
+    """The limit that was reached."""
+    return f"more than the {in_bytes(_memory[0])} of --max-memory"
 
 
 def private_memory() -> int:

@@ -19,7 +19,7 @@ from kernbench.common.errors import KernbenchError
 from kernbench.result.acknowledged import Entry
 from kernbench.result.reading import Fields
 from kernbench.result.run import Run
-from kernbench.safety.limits import is_beyond_memory
+from kernbench.safety.confined import is_beyond_memory
 
 Send = Callable[[dict[str, object]], None]
 

@@ -12,7 +12,7 @@ from kernbench.bench.definition.bench import Bench
 from kernbench.bench.discovery.libraries import blamed
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
 from kernbench.common.errors import SHOWN_OF_KERNELS, BenchError, KernbenchError, said, traced
-from kernbench.safety.limits import is_beyond_memory, memory_in_words
+from kernbench.safety.confined import is_beyond_memory, memory_in_words
 
 _PACKAGE = Path(golden.__file__).parent.parent
 # the result of a function of a bench

@@ -35,7 +35,7 @@ from kernbench.npu.tasks.task import Binding, Block, Context, Task
 from kernbench.npu.tasks.tensors import Tensor
 from kernbench.result.finding import Finding, Other, SourceLocation
 from kernbench.safety.budget import OverBudgetError
-from kernbench.safety.limits import is_beyond_memory
+from kernbench.safety.confined import is_beyond_memory
 from kernbench.safety.source_locations import is_installed
 from kernbench.safety.unrun import check_ran
 

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 from kernbench.bench.discovery.libraries import replaced_functions
 from kernbench.common.errors import BenchError
-from kernbench.safety.confined import LEAST_MEMORY, private_memory
-from kernbench.safety.limits import hold_memory
+from kernbench.safety.confined import LEAST_MEMORY, hold_memory, private_memory
 from kernbench.sweep.executors.base import Limits, Passes
 from kernbench.sweep.planning.plan import Plan
 from kernbench.sweep.planning.points import OUT_OF_MEMORY, Row

@@ -420,6 +420,10 @@ def _beside(
     return cast(torch.Tensor, transfer(storages, made.detach(), True)).requires_grad_(wanted)
 
 
+def _attended(storages: Storages, query: torch.Tensor, *args: object, **kwargs: object) -> object:
+    return (attended if storages.holds(query) else ATTENTION)(query, *args, **kwargs)
+
+
 _MOVES: dict[Any, Any] = {
     torch.Tensor.new_tensor: partial(_beside, torch.Tensor.new_tensor),
     torch.Tensor.new: partial(_beside, torch.Tensor.new),
@@ -431,5 +435,5 @@ _MOVES: dict[Any, Any] = {
     torch.Tensor.cpu: _cpu,
     torch.Tensor.pin_memory: lambda storages, tensor, *args, **kwargs: pin(storages.memory, tensor),
     torch.Tensor.is_pinned: lambda storages, tensor, *args, **kwargs: is_pinned(storages.memory, tensor),
-    ATTENTION: attended,
+    ATTENTION: _attended,
 }

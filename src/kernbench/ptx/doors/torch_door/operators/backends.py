@@ -5,16 +5,14 @@ from collections.abc import Callable
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernbench.ptx.doors.torch_door.storages import Storages
-
 ATTENTION: Callable[..., object] = scaled_dot_product_attention
 # cuDNN has attention for these
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-def attended(storages: Storages, query: torch.Tensor, *args: object, **kwargs: object) -> object:
+def attended(query: torch.Tensor, *args: object, **kwargs: object) -> object:
     """Attention by the backends of the program and, where all of them are a GPU's, by the definition."""
-    if not storages.holds(query) or not _is_of_gpus(query):
+    if not _is_of_gpus(query):
         return ATTENTION(query, *args, **kwargs)
     torch._C._set_sdp_use_math(True)
     try:
