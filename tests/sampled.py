@@ -143,6 +143,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _deselect(config, items, {test for tests in marked.values() for test in _left_out(tests)})
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """Say why nothing has run where `--programs` left nothing of a folder."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.getoption("--programs"):
+        terminalreporter.line(
+            "--programs leaves only tests that start programs, and there is none in what was named: without it all "
+            "of a folder runs; of a file that is named nothing is left out"
+        )
+
+
 def _deselect(config: pytest.Config, items: list[pytest.Item], left_out: Collection[pytest.Item]) -> None:
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

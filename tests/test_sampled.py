@@ -89,6 +89,15 @@ def test_the_option_runs_whole_sets(pytester, monkeypatch, options, counts):
     assert len(ran) == sum(counts.values())
 
 
+def test_a_folder_of_which_nothing_is_left_is_said(pytester):
+    pytester.mkdir("inside").joinpath("test_it.py").write_text("def test_one(): ...")
+    done = pytester.runpytest("-p", "no:cacheprovider", "--programs", "--full", "inside", plugins=[sampled])
+    done.assert_outcomes(deselected=1)
+    done.stdout.fnmatch_lines(
+        ["--programs leaves only tests that start programs, and there is none in what was named*"]
+    )
+
+
 def test_each_case_is_tested_and_the_one_that_fails_is_named():
     seen = []
 

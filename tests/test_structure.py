@@ -54,7 +54,7 @@ COMMON_FILES = {
     "ipcq_types.py",
     "kept.py",
 }
-COMMON_FILES |= {"native_loops.py", "pe_commands.py", "sharing.py", "visible.py"}
+COMMON_FILES |= {"files.py", "native_loops.py", "pe_commands.py", "sharing.py", "visible.py"}
 
 
 def statements(nodes):

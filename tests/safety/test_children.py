@@ -94,6 +94,13 @@ def starts_a_thread(given, send):
 
 def large(given, send):
     send({"text": "x" * given})
+
+def calls_itself(given, send):
+    class Endless:
+        def __repr__(self):
+            return repr([self])
+    sys.setrecursionlimit(10**9)
+    repr(Endless())
 """
 
 
@@ -128,6 +135,11 @@ def test_messages_and_output(module, monkeypatch, method):
     [
         ("leaves", 0, ["exit code 0", "os._exit was called", "foreign_code.py:10 in leaves"]),
         ("crashes", None, ["SIGSEGV", "foreign_code.py:13 in crashes"]),
+        (
+            "calls_itself",
+            None,
+            ["SIGSEGV", " in __repr__: its stack overflowed, as calls were nested"],
+        ),
         ("kills_itself", None, ["SIGKILL", "memory"]),
         ("raises", None, ["exit code 1"]),
         ("writes_everywhere", None, ["a descriptor that is not its own"]),

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,12 @@ def double(x_ptr, o_ptr, *, tl):
     tl.store(o_ptr, tl.load(x_ptr, shape=(4, 4)) * 2.0)
 
 
+def hungry(x_ptr, o_ptr, *, tl):
+    """A kernel that takes memory of this process."""
+    bytearray(2**31)
+    double(x_ptr, o_ptr, tl=tl)
+
+
 @dataclass(frozen=True)
 class Parameters:
     """What goes wrong, and another parameter to sweep over."""
@@ -26,6 +34,13 @@ class Parameters:
     number: int = param(0, "another parameter")
     marker: str = param("", "a file that is there once the point hangs")
     machine: str = param("reference", "bundled machine or TOML path")
+
+
+class Endless:
+    """Its text is that of a list that has it."""
+
+    def __repr__(self):
+        return repr([self])
 
 
 def inputs(p, rng):
@@ -49,12 +64,20 @@ def _fail(how, marker):
     if how == "forks and waits" and not os.fork():
         Path(marker).write_text(str(os.getpid()))
         time.sleep(1e6)
+    if how == "starts a program":
+        started = subprocess.Popen(["sleep", "100000"], start_new_session=True)
+        Path(marker).write_text(f"{started.pid} {os.readlink(f'/proc/{started.pid}/fd/2')}")
+    if how == "prints":
+        os.write(1, b"printed by a kernel")
     if how == "exits":
         os._exit(3)
     if how == "is killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "crashes":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if how == "calls itself":
+        sys.setrecursionlimit(10**9)
+        repr(Endless())
     if how == "asks to exit":
         raise SystemExit(0)
     if how == "takes memory":
@@ -72,5 +95,7 @@ bench = Bench(
     inputs,
     lambda p, x: {"o": Expected(x["x"] * 2.0)},
     lambda p, machine: mesh.Host(machine, ranks=1),
-    lambda p, x, *, torch: torch.launch(double, torch.shard(x["x"]), torch.empty((4, 4), "f32")),
+    lambda p, x, *, torch: torch.launch(
+        hungry if p.how == "takes memory in its kernel" else double, torch.shard(x["x"]), torch.empty((4, 4), "f32")
+    ),
 )

@@ -44,6 +44,7 @@ def rows_of(how, executor, over=RATES):
         ("exits", "its process ended with exit code 3: os._exit was called", "os._exit(3)"),
         ("is killed", "its process was killed by SIGKILL: the system may have run out of memory", ""),
         ("crashes", "its process was killed by SIGSEGV", "signal.SIGSEGV"),
+        ("calls itself", "its process was killed by SIGSEGV: its stack overflowed", "repr([self])"),
     ],
 )
 def test_a_failed_point_is_a_row_and_the_others_go_on(how, why, where):
@@ -69,6 +70,23 @@ def test_a_fork_that_a_kernel_leaves_behind_ends_with_its_process(tmp_path):
     # a fork that outlives its process is found by the time limit of tests
     while not (marker.exists() and marker.read_text()) or _lives(int(marker.read_text())):
         time.sleep(0.01)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+def test_a_program_that_a_kernel_leaves_behind_holds_no_output_and_ends(tmp_path):
+    marker = tmp_path / "program"
+    (row,) = rows_of(["starts a program"], Processes(1), {"marker": [str(marker)]})
+    assert "failed" not in row
+    process, output = marker.read_text().split()
+    assert output.startswith("pipe:")
+    assert output != os.readlink("/proc/self/fd/2")
+    while _lives(int(process)):
+        time.sleep(0.01)
+
+
+def test_what_kernels_print_is_passed_on(capfd):
+    rows_of(["prints", "fine"], Processes(2))
+    assert capfd.readouterr().err.count("printed by a kernel") == 1
 
 
 def _lives(process):
@@ -118,6 +136,14 @@ def test_out_of_memory():
     assert all(row["failed"].startswith("out of memory") for row in rows[:2])
     assert rows[0]["failed_at"] == f"{FILE}:{line_of('np.ones')}"
     assert all(row["time_ps"] > 0 for row in rows[2:])
+
+
+def test_a_kernel_out_of_memory_is_neither_right_nor_wrong():
+    rows = rows_of(["takes memory in its kernel", "fine"], Processes(1, Limits(memory=2**30)))
+    why = "out of memory: launch of bench deadly takes more than the 1 GiB of --max-memory"
+    assert [row["failed"] for row in rows[:2]] == [why, why]
+    assert [row.get("safe") for row in rows] == [None, None, True, True]
+    assert rows[0]["failed_at"] == f"{FILE}:{line_of('bytearray')}"
 
 
 def test_memory_that_was_taken_before_does_not_count():

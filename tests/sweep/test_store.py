@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import sqlite3
+import sys
 
 import pytest
 from tests import sampled
@@ -279,6 +280,18 @@ def test_a_full_disk_loses_nothing(file):
     assert rows_in(file, made) == before
     with Store(file, made) as store:
         assert store.claim(all_positions(made)[:20]) == claimed[1:]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks for Linux's limit on the size of files")
+def test_a_store_beyond_the_limit_on_the_size_of_files(file):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 13, before[1]))
+    try:
+        with pytest.raises(BenchError, match=r"cannot be written \(.*have 8 KiB at most \(RLIMIT_FSIZE\): raise"):
+            Store(file, plan({"n_ranks": ["8"]})).close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_store_that_cannot_be_written(file):

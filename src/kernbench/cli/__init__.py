@@ -22,6 +22,7 @@ from kernbench.cli.output.document import (
     write_document,
 )
 from kernbench.common.errors import KernbenchError
+from kernbench.common.files import why
 from kernbench.safety.processes.interpreter import restore_builtins
 from kernbench.safety.processes.leaving import freeze
 from kernbench.targets.registry import DEFAULT
@@ -141,7 +142,7 @@ def _not_written(error: OSError) -> int:
     print_nothing_more(sys.__stdout__)
     if isinstance(error, BrokenPipeError):
         return FOUND
-    errors().print(f"error: standard output cannot be written: {error.strerror}", style="red", soft_wrap=True)
+    errors().print(f"error: standard output cannot be written: {why(error)}", style="red", soft_wrap=True)
     return MISUSE
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from kernbench.common import compiled
 from kernbench.common.errors import CacheError
+from kernbench.common.files import why
 from kernbench.common.native.machine import machine_name
 from kernbench.common.native_loops import SUFFIX
 
@@ -155,7 +156,7 @@ def _appearing(target: Path) -> Iterator[Path]:
         finally:
             Path(name).unlink(missing_ok=True)
     except OSError as error:
-        raise CacheError(f"{target} cannot be written: {error.strerror}") from error
+        raise CacheError(f"{target} cannot be written: {why(error)}") from error
 
 
 def _listed(source: Path, archive: zipfile.ZipFile) -> dict[str, str]:

@@ -31,6 +31,7 @@ from kernbench.result.recording import QueueLink, Recording, Stream, Tables
 from kernbench.result.run import Status
 from kernbench.safety.budget import Budget, OverBudgetError
 from kernbench.safety.collector import rare_collections
+from kernbench.safety.confined import is_beyond_memory
 from kernbench.safety.jobs import one_thread
 from kernbench.safety.memory import AddressSpace, Kept, Region
 from kernbench.safety.source_locations import SiteTable, is_installed
@@ -249,7 +250,7 @@ class Launch:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if isinstance(error, GreenletExit) and not was_raised_by_kernel(error):
+            if _says_nothing(error):
                 raise
             if context.core.watch.may_have_caused(error):
                 context.core.folded_wrongly = True
@@ -381,6 +382,11 @@ class Launch:
 def _shown(value: object) -> tuple[Any, str] | None:
     """A handle's values, for inspection in a debugger."""
     return (value.data, f"{value.dtype} in {value.space}") if isinstance(value, TensorHandle) else None
+
+
+def _says_nothing(error: BaseException) -> bool:
+    """Whether an error is no fault of the kernel: its coroutine ends, or a limit of this process was reached."""
+    return is_beyond_memory(error) or (isinstance(error, GreenletExit) and not was_raised_by_kernel(error))
 
 
 def _report_caught(port: MeshPort, context: TLContext) -> None:

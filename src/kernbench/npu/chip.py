@@ -32,6 +32,7 @@ from kernbench.result.finding import Finding, SourceLocation
 from kernbench.result.run import Run, Status
 from kernbench.safety.budget import Budget, OverBudgetError, Watchdog
 from kernbench.safety.collector import rare_collections
+from kernbench.safety.confined import is_beyond_memory
 from kernbench.safety.jobs import one_thread, wanted_jobs
 from kernbench.safety.source_locations import SiteTable
 from kernbench.safety.stopping import StoppedError, Stopper
@@ -306,6 +307,8 @@ class _Launch:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            if is_beyond_memory(error):
+                raise
             self._failed(*_diagnosis(error), kernel_location(error) or where)
 
     def _failed(self, kind: str, message: str, hint: str, where: SourceLocation) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import kernbench
 from kernbench.common.dtypes import Array
 from kernbench.common.errors import MisuseError
+from kernbench.common.files import why
 from kernbench.result.columns import pack
 from kernbench.result.comparison import Comparison
 from kernbench.result.finding import FAULT, FORMAL, Finding, SourceLocation
@@ -188,7 +189,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         partial.replace(target)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise MisuseError(f"{path} cannot be written: {error.strerror}") from None
+        raise MisuseError(f"{path} cannot be written: {why(error)}") from None
 
 
 def _plain(value: object) -> Any:

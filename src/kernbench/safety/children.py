@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -43,6 +44,12 @@ _LAST_WORDS = 2.0
 # chunks that a full pipe may contain
 _FULL_PIPE = 64
 _FRAME = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+) in (?P<function>.+)')
+# faulthandler ends a trace so that has more frames than it shows, of which a recursion has one again and again
+_CUT = re.compile(r"^ *\.\.\.$", re.M)
+_AGAIN = 10
+CRASHES = tuple(getattr(signal, name) for name in ("SIGSEGV", "SIGBUS") if hasattr(signal, name))
+OVERFLOWED = ": its stack overflowed, as calls were nested too deeply"
+REMEDY = "stop the recursion there, or write it as a loop: a higher sys.setrecursionlimit gives no larger stack"
 _BEGIN = (
     "import json, sys; given = json.load(sys.stdin); sys.path[:] = given['path']; "
     "from kernbench.safety.confined import ordered; ordered(given['order'])"
@@ -64,7 +71,9 @@ for group in alive:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: `finished` if its function returned; `over` names the limit that it exceeded, if any."""
+    """How a process ended: `finished` if its function returned; `over` names the limit that it exceeded, if any; `deep`
+    if its stack overflowed.
+    """
 
     finished: bool
     code: int | None = None
@@ -72,6 +81,7 @@ class Ended:
     over: str = ""
     where: tuple[str, int, str] | None = None
     left: bool = False
+    deep: bool = False
 
     @property
     def lost(self) -> bool:
@@ -86,7 +96,8 @@ class Ended:
         if self.lost:
             return "closed a descriptor that is not its own, or wrote to it: its results cannot be received"
         if self.signal is not None:
-            return f"was killed by {_signal_name(self.signal)}{where}{_likely(self.signal)}"
+            why = OVERFLOWED if self.deep else _likely(self.signal)
+            return f"was killed by {_signal_name(self.signal)}{where}{why}"
         called = "os._exit was called" if self.left else "something ended it without an error of Python"
         return f"ended with exit code {self.code} before it was done: {called}{where}"
 
@@ -142,6 +153,12 @@ def location_in(trace: str) -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame of user code in a faulthandler trace."""
     frames = [(m["file"], int(m["line"]), m["function"].strip()) for m in _FRAME.finditer(trace)]
     return next((frame for frame in frames if _somebodys(frame[0])), None)
+
+
+def is_deep(trace: str) -> bool:
+    """Whether a faulthandler trace of a crash is that of a recursion that took the whole stack."""
+    frames = Counter(m.group() for m in _FRAME.finditer(trace))
+    return _CUT.search(trace) is not None and max(frames.values(), default=0) >= _AGAIN
 
 
 def _somebodys(file: str) -> bool:
@@ -312,7 +329,8 @@ class Children:
         for end in (child.results, child.output, child.trace):
             end.close()
         code, number = (status, None) if status >= 0 else (None, -status)
-        return Ended(child.done, code, number, child.over, child.location(), child.left is not None)
+        deep = number in CRASHES and is_deep(child.trace.text())
+        return Ended(child.done, code, number, child.over, child.location(), child.left is not None, deep)
 
 
 def _exited(child: Child) -> bool:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from kernbench.common.files import in_bytes
 from kernbench.safety.channel import BrokenChannelError, Sender, identity
 
 # a target function; it gets its argument, and a callable for sending messages
@@ -178,10 +179,30 @@ def _limit_memory(limit: int | None) -> None:
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         if limit is not None:
-            limit += private_memory()
+            most = limit + private_memory()
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+            hold_memory(limit)
+
+
+# the memory that an option of the command line gives this process, or nothing
+_memory: list[int] = []
+
+
+def hold_memory(nbytes: int | None) -> None:
+    """Remember the memory that this process may have; None without a limit."""
+    _memory[:] = [] if nbytes is None else [nbytes]
+
+
+def is_beyond_memory(error: BaseException) -> bool:
+    """Whether an error says that such a limit was reached, which is neither right nor wrong of a kernel."""
+    return bool(_memory) and isinstance(error, MemoryError)
+
+
+def memory_in_words() -> str:
+    """The limit that was reached."""
+    return f"more than the {in_bytes(_memory[0])} of --max-memory"
 
 
 def private_memory() -> int:

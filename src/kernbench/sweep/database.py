@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kernbench.common.errors import BenchError
+from kernbench.common.files import size_in_words, size_limit
 from kernbench.sweep.columns import sql_type
 
 # "kbsw"
@@ -21,6 +22,9 @@ APPLICATION = 0x6B627377
 FORMAT = 1
 SUFFIXES = (".sqlite", ".sqlite3", ".db")
 _PATIENCE = 60.0
+# what SQLite says where a file cannot grow, and bytes by which it lets one grow at most, with room to spare
+_NOT_WRITTEN = ("I/O error", "full")
+_STEP = 1 << 20
 _LOCAL = "keep it on a disk of this machine (--out), and copy it when the sweep is done"
 
 
@@ -30,7 +34,16 @@ def explained(file: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise BenchError(f"{file} {_explanation(error)}") from None
+        raise BenchError(f"{file} {_beyond_size(file, error) or _explanation(error)}") from None
+
+
+def _beyond_size(file: Path, error: sqlite3.Error) -> str:
+    """The reason, where SQLite wrote up to the limit on the size of files; empty otherwise."""
+    limit = size_limit()
+    sizes = [one.stat().st_size for one in file.parent.glob(f"{file.name}*") if one.is_file()]
+    if limit is None or not any(words in str(error) for words in _NOT_WRITTEN) or max(sizes, default=0) + _STEP < limit:
+        return ""
+    return f"cannot be written ({error}): {size_in_words(limit)}"
 
 
 def _explanation(error: sqlite3.Error) -> str:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import IO
 
 from kernbench.common.errors import BenchError
+from kernbench.common.files import why
 from kernbench.sweep.columns import as_text, is_verdict, sql_type
 from kernbench.sweep.planning.points import Row
 from kernbench.sweep.planning.values import Axis, Counted
@@ -31,7 +32,7 @@ def _whole(file: Path) -> Iterator[IO[bytes]]:
             yield stream
         partial.replace(target)
     except OSError as error:
-        raise BenchError(f"{file} cannot be written ({error.strerror}); the database beside it is whole") from None
+        raise BenchError(f"{file} cannot be written ({why(error)}); the database beside it is whole") from None
     finally:
         partial.unlink(missing_ok=True)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from kernbench.common.errors import BenchError
+from kernbench.common.files import why
 
 
 def check_targets(files: Mapping[str, Path | None]) -> None:
@@ -30,8 +31,8 @@ def _target(option: str, file: Path) -> Path:
         with TemporaryFile(dir=target.parent):
             return target
     except (OSError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BenchError(f"{option} {file} cannot be written ({why}): choose another file") from None
+        reason = why(error) if isinstance(error, OSError) else error
+        raise BenchError(f"{option} {file} cannot be written ({reason}): choose another file") from None
 
 
 def _is_there(target: Path) -> bool:

@@ -25,6 +25,7 @@ HOSTILE_IMPORT = {
 HOSTILE_LAUNCH = {
     "leaves_later": "os._exit(0)",
     "crashes": "import ctypes; ctypes.string_at(0)",
+    "recurses": "sys.setrecursionlimit(10**9); repr(type('E', (), {'__repr__': lambda self: repr([self])})())",
     "killed": "os.kill(os.getpid(), 9)",
     "debugged": "breakpoint()",
     "hungry": "np.empty(1 << 50)",
@@ -83,9 +84,10 @@ def test_hostile_benches_fail_and_the_others_run(write):
         "scribbles::load": ["descriptor", "next: "],
         "leaves_later::leaves_later": ["exit code 0", "in launch"],
         "crashes::crashes": ["SIGSEGV", "in launch", "next: look at the call into C code"],
+        "recurses::recurses": ["SIGSEGV", "its stack overflowed", "next: stop the recursion there"],
         "killed::killed": ["SIGKILL", "memory"],
         "debugged::debugged": ["breakpoint() has no terminal", "kernbench run"],
-        "hungry::hungry": ["MemoryError"],
+        "hungry::hungry": ["MemoryError", "of --max-memory", "next: a smaller size"],
     }.items():
         for word in words:
             assert word in cases[name].error, cases[name].error
@@ -96,6 +98,29 @@ def test_what_does_no_harm_to_the_verdict(write):
     cases = checked(files, jobs=2)
     assert all(case.passed for case in cases.values()), [case.error for case in cases.values()]
     assert len(cases) == len(HARMLESS)
+
+
+def test_kernels_that_take_more_than_the_limit_have_no_verdict(write):
+    """On each target, in what a kernel is made of there: neither right nor wrong."""
+    (folder,) = {write("on_mesh").parent}
+    taking = {"mesh": "on_mesh.py", "npu": "on_npu.py", "ptx": "on_ptx.py"}
+    lines = {"mesh": "*, tl):\n", "npu": "(core, q, k, s):\n", "ptx": "def program(ctx):\n"}
+    files = []
+    for target, name in taking.items():
+        text = filled_in(target, f"on_{target}")
+        assert lines[target] in text
+        indent = " " * (8 if target == "ptx" else 4)
+        files.append(folder / name)
+        files[-1].write_text(text.replace(lines[target], f"{lines[target]}{indent}taken = bytearray(3 << 30)\n", 1))
+    cases = checked(files, jobs=1, memory=1 << 30)
+    assert [case.run for case in cases.values()] == [None, None, None]
+    for (name, case), file in zip(cases.items(), files, strict=True):
+        line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "taken =" in text)
+        bench = name.partition("::")[0]
+        assert case.error == (
+            f"{file}:{line}: out of memory: launch of bench {bench} takes more than the 1 GiB of --max-memory\n"
+            "  next: a smaller size, or more with --max-memory SIZE"
+        )
 
 
 def test_verdicts_are_the_same_whatever_runs_at_once(write):

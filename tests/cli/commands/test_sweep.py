@@ -226,7 +226,7 @@ def test_limits_of_a_point(deadly):
     done = deadly("--over", "how=fine,takes memory", "--max-memory", "1GiB")
     assert done.returncode == 1
     assert "1 of 2 points failed" in done.stderr
-    assert "out of memory: inputs of bench deadly raised" in done.stderr
+    assert "out of memory: inputs of bench deadly takes more than the 1 GiB of --max-memory" in done.stderr
     done = deadly("--over", "how=hangs", "--max-seconds", "0.5", "--out", "time.csv")
     assert done.returncode == 1
     assert "out of time: more than the 0.5 s of --max-seconds" in done.stderr

@@ -28,6 +28,8 @@ def write(tmp_path):
     return write
 
 
+DEEP = "import sys; sys.setrecursionlimit(10**9); repr(type('E', (), {'__repr__': lambda self: repr([self])})())"
+
 # Ctrl-C counts also where the tests were started in the background, which ignores it
 INTERRUPTIBLE = (
     "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -49,6 +51,10 @@ def kernbench(folder, *words, **options):
     [
         ({"in_launch": "os._exit(0)"}, ["exit code 0", "os._exit was called", "mine.py:55 in launch"]),
         ({"at_import": "import ctypes; ctypes.string_at(0)"}, ["SIGSEGV", "mine.py:7 in <module>"]),
+        (
+            {"in_launch": DEEP},
+            ["SIGSEGV", "its stack overflowed", "stop the recursion there"],
+        ),
     ],
 )
 def test_no_verdict_is_no_success(write, tmp_path, code, words):

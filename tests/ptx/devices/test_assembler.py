@@ -234,6 +234,19 @@ def test_where_every_ptxas_is_too_old_that_is_said(only):
 
 
 @pytest.mark.programs
+def test_a_ptxas_that_was_chosen_and_is_too_old_is_said_to_be_chosen(only, monkeypatch):
+    chosen = release_of(only / "old" / "ptxas", "13.0.88", f'echo "{OLD}"; exit 255')
+    release_of(only / "bin" / "ptxas", "13.4.10", "exit 9")
+    monkeypatch.setenv("KERNBENCH_PTXAS", chosen)
+    with pytest.raises(AssemblyError) as caught:
+        assemble(HEADER)
+    assert f"KERNBENCH_PTXAS chose {chosen}, and no other was tried: unset it" in str(caught.value)
+    monkeypatch.delenv("KERNBENCH_PTXAS")
+    with pytest.raises(AssemblyError, match=f"No other ptxas was tried than {chosen}: name a newer one"):
+        assemble(HEADER, ptxas=chosen)
+
+
+@pytest.mark.programs
 def test_another_error_is_of_the_first_ptxas(only):
     release_of(only / "bin" / "ptxas", "13.0.88", "echo it broke; exit 7")
     release_of(only / "packages/nvidia/cu13/bin/ptxas", "13.1.80", "echo not asked; exit 8")

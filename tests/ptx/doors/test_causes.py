@@ -101,6 +101,12 @@ def test_causes_differ_where_another_line_or_statement_is_involved():
     assert key_of(Finding("race", "`st a`: x", where)) != key_of(Finding("race", "`st b`: x", where))
 
 
+def test_which_threads_of_another_line_are_involved_makes_no_cause():
+    roles = [f"the other access, by thread ({n}, 0, 0) of block ({n}, 0, 0)" for n in (0, 96)]
+    found = [Finding("race", "m", LINE, (Other(role, SourceLocation("/src/k.cu", 7)),)) for role in roles]
+    assert key_of(found[0]) == key_of(found[1])
+
+
 def test_a_line_that_two_kernels_have_is_one_finding(tmp_path, capsys):
     found = Finding("race", "two writes of 'x'", LINE)
     in_ptx = Finding("race", "`st.global [a]`: two", SourceLocation("<ptx k>", 8))

@@ -47,6 +47,23 @@ def test_what_a_program_does_at_the_end_of_its_objects_is_done():
 
 
 @pytest.mark.programs
+def test_objects_passed_over_end_with_the_last_collection():
+    # the weak reference outlives its object, and writes when that ends, as some extension modules do
+    watching = """
+import ctypes, functools, os, weakref
+out = os.fdopen(os.dup(1), "w", buffering=1)
+told = weakref.ref(held, functools.partial(print, "ended:", file=out))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(told))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(out))
+print(end="", flush=True)
+"""
+    assert [line.partition(":")[0] for line in said(f"{LEFT}{CYCLE}\nheld = Held(){watching}")] == [
+        "passed over",
+        "ended",
+    ]
+
+
+@pytest.mark.programs
 def test_commands_leave_so():
     program = f"{BEGIN}\nfrom kernbench.cli import main\nsys.argv = ['kernbench', '--version']\nmain()"
     assert said(program)[-1] == "passed over"

@@ -21,7 +21,7 @@ from kernbench.common.errors import BenchError, KernbenchError
 from kernbench.result.acknowledged import Entry
 from kernbench.result.load import read_run
 from kernbench.result.reading import Data, Reader
-from kernbench.safety.children import Child, Children, Ended, start_method
+from kernbench.safety.children import REMEDY, Child, Children, Ended, start_method
 
 PANEL_SECONDS = 600.0
 # more processes gain little, and each takes memory
@@ -237,8 +237,12 @@ def _next(ended: Ended) -> str:
         return "close only the descriptors that the bench has opened (no os.closerange over all)"
     if ended.signal == signal.SIGKILL:
         return "look for os.kill; or it needs less memory: a smaller size, --jobs 1, or a machine with more"
+    if ended.deep:
+        return REMEDY
     if ended.signal is not None:
-        return "look at the call into C code at that line (ctypes, an extension module)"
+        return (
+            "look at the call into C code at that line (ctypes, an extension module, data nested too deeply for repr)"
+        )
     return "a bench returns its Run or raises an error, and does not end its process"
 
 

@@ -19,6 +19,7 @@ from kernbench.common.errors import KernbenchError
 from kernbench.result.acknowledged import Entry
 from kernbench.result.reading import Fields
 from kernbench.result.run import Run
+from kernbench.safety.confined import is_beyond_memory
 
 Send = Callable[[dict[str, object]], None]
 
@@ -60,7 +61,8 @@ def _case(file: Path, bench: Bench, panel: str | None, given: Fields) -> dict[st
 def _text(file: Path, error: BaseException) -> str:
     """The text of an error; for errors that are not kernbench's, with the file's line."""
     if isinstance(error, KernbenchError):
-        return str(error)
+        is_short = error.__cause__ is not None and is_beyond_memory(error.__cause__)
+        return f"{error}\n  next: a smaller size, or more with --max-memory SIZE" if is_short else str(error)
     if isinstance(error, Exception) and (why := blamed(error, [file.resolve()])) is not None:
         return str(why)
     line, text = error_at(error, file.resolve())

@@ -11,7 +11,8 @@ from kernbench import golden
 from kernbench.bench.definition.bench import Bench
 from kernbench.bench.discovery.libraries import blamed
 from kernbench.bench.discovery.modules import folders_of, importable, passes_through
-from kernbench.common.errors import BenchError, KernbenchError, said, traced
+from kernbench.common.errors import SHOWN_OF_KERNELS, BenchError, KernbenchError, said, traced
+from kernbench.safety.confined import is_beyond_memory, memory_in_words
 
 _PACKAGE = Path(golden.__file__).parent.parent
 # the result of a function of a bench
@@ -59,8 +60,15 @@ def call(bench: Bench, name: str, function: Callable[..., Given], *args: object,
             raise
         where = _raised_at(bench, getattr(bench, name, None), error)
         ours = blamed(error, [Path(bench.file)]) if isinstance(error, Exception) and bench.file else None
-        text = f"{where}: {name} of bench {bench.name} raised {said(error)}"
-        raise ours or BenchError(text) from error
+        raise ours or BenchError(f"{where}: {_why(f'{name} of bench {bench.name}', error)}") from error
+
+
+def _why(what: str, error: BaseException) -> str:
+    """An error in words; a limit that was reached says neither that a kernel is right nor that it is wrong."""
+    if is_beyond_memory(error):
+        more = f" ({said(error, SHOWN_OF_KERNELS)})" if str(error) else ""
+        return f"out of memory: {what} takes {memory_in_words()}{more}"
+    return f"{what} raised {said(error)}"
 
 
 def _raised_at(bench: Bench, function: object, error: BaseException) -> str:

@@ -10,6 +10,7 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING
 
 from kernbench.common.errors import BenchError
+from kernbench.common.files import why
 from kernbench.targets.registry import listed
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _require_writable(option: str, file: Path) -> None:
         with file.open("ab") if file.exists() else TemporaryFile(dir=file.parent):
             pass
     except OSError as problem:
-        raise BenchError(f"{option} {file} cannot be written: {problem.strerror or problem}") from None
+        raise BenchError(f"{option} {file} cannot be written: {why(problem)}") from None
 
 
 def _sources() -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from kernbench.common.errors import BenchError
 from kernbench.result.finding import SourceLocation
 from kernbench.result.reading import Data
 from kernbench.safety.channel import BrokenChannelError, Receiver, Sender, Tail, identity, new_key
-from kernbench.safety.children import Ended, location_in, start_method
+from kernbench.safety.children import CRASHES, REMEDY, Ended, is_deep, location_in, start_method
 from kernbench.safety.confined import CHANNEL_GONE, announce_exit, end_with, leave_now
 from kernbench.safety.processes.interpreter import restore_builtins
 
@@ -116,7 +116,8 @@ def _verdict(words: Sequence[str], copy: int, results: Receiver, trace: Tail) ->
     left = next((message["left"] for message in messages if "left" in message), None)
     where = location_in(trace.text()) if left is None else (str(left[0]), int(left[1]), str(left[2]))
     code, number = (status, None) if status >= 0 else (None, -status)
-    ended = Ended(False, code, number, where=where, left=left is not None)
+    deep = number in CRASHES and is_deep(trace.text())
+    ended = Ended(False, code, number, where=where, left=left is not None, deep=deep)
     _report(words, _NoVerdictError(ended))
     return FOUND
 
@@ -125,9 +126,13 @@ class _NoVerdictError(BenchError):
     """The process of a bench ended before its verdict."""
 
     def __init__(self, ended: Ended):
-        super().__init__(f"there is no verdict: the process of the bench {ended.reason()}; {_NEXT}")
+        super().__init__(f"there is no verdict: the process of the bench {ended.reason()}; {self._next(ended)}")
         self.where = None if ended.where is None else SourceLocation(*ended.where)
-        self.hint = _NEXT
+        self.hint = self._next(ended)
+
+    @staticmethod
+    def _next(ended: Ended) -> str:
+        return REMEDY if ended.deep else _NEXT
 
 
 def _report(words: Sequence[str], error: BenchError) -> None:

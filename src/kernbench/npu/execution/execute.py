@@ -35,6 +35,7 @@ from kernbench.npu.tasks.task import Binding, Block, Context, Task
 from kernbench.npu.tasks.tensors import Tensor
 from kernbench.result.finding import Finding, Other, SourceLocation
 from kernbench.safety.budget import OverBudgetError
+from kernbench.safety.confined import is_beyond_memory
 from kernbench.safety.source_locations import is_installed
 from kernbench.safety.unrun import check_ran
 
@@ -254,7 +255,8 @@ class Executor:
         except (KeyboardInterrupt, OverBudgetError):
             raise
         except BaseException as error:
-            if isinstance(error, GreenletExit) and not was_raised_by_kernel(error):
+            ended = isinstance(error, GreenletExit) and not was_raised_by_kernel(error)
+            if ended or is_beyond_memory(error):
                 raise
             context.forgive(error)
             kind, message, hint = _diagnosis(error, kernel)

@@ -94,7 +94,15 @@ def assemble(
             refused = refused or error
     if refused is None:
         raise MisuseError(_MISSING)
-    raise AssemblyError(f"{refused}\n{_NEWER}", refused.line, refused.text, refused.log)
+    raise AssemblyError(f"{refused}\n{_newer(ptxas)}", refused.line, refused.text, refused.log)
+
+
+def _newer(ptxas: str | None) -> str:
+    """Where a newer ptxas is to be had; one that was chosen is the only one that was tried."""
+    named = os.environ.get(SETTING)
+    if ptxas or not named:
+        return f"No other ptxas was tried than {ptxas}: name a newer one." if ptxas else _NEWER
+    return f"{SETTING} chose {named}, and no other was tried: unset it, or name a newer one in it."
 
 
 def _assembled(text: str, arch: str, options: Sequence[str], timeout: float, program: str) -> Assembly:

@@ -78,7 +78,7 @@ def causes_of(launches: Iterable[Record], name: str) -> list[Cause]:
 
 def key_of(finding: Finding) -> Hashable:
     """What findings of one cause have in common."""
-    others = tuple((one.role, one.where) for one in finding.others if not _in_ptx(one.where))
+    others = tuple((_general(one.role), one.where) for one in finding.others if not _in_ptx(one.where))
     return finding.kind, finding.severity, finding.where, others, _subject(finding)
 
 
@@ -92,7 +92,11 @@ def _subject(finding: Finding) -> Hashable:
         return finding.message.partition(":")[0]
     if finding.kind in _ACCESSES:
         return frozenset(_NAMES.findall(finding.message)), frozenset(_DIRECTIONS.findall(finding.message))
-    return _PARTICULARS.sub("", finding.message)
+    return _general(finding.message)
+
+
+def _general(text: str) -> str:
+    return _PARTICULARS.sub("", text)
 
 
 def _in_ptx(where: SourceLocation | None) -> bool:

@@ -20,7 +20,9 @@ from tempfile import TemporaryFile
 from typing import IO, Any, Protocol
 
 import kernbench
+from kernbench.safety.children import CRASHES, OVERFLOWED, is_deep
 from kernbench.sweep.executors.base import Done, Limits, Passes
+from kernbench.sweep.executors.printed import Printed, descendants, made
 from kernbench.sweep.executors.worker import FINISHED, LEAVING, PASSED, STACK_SIGNAL, Descriptor, check_memory, work
 from kernbench.sweep.planning.plan import Plan, Position
 from kernbench.sweep.planning.points import Failure, Row
@@ -56,6 +58,7 @@ class _Worker:
     process: Any
     pipe: Connection
     stacks: IO[bytes]
+    printed: Printed | None = None
     part: Part | None = None
     done: int = 0
     passed: bool = False
@@ -117,7 +120,8 @@ class Crew:
             yield from self._hand_out()
             if not self._busy:
                 return
-            pipes = wait(list(self._busy), timeout=min(_BEAT, self._patience()))
+            sources = wait(self._sources(), timeout=min(_BEAT, self._patience()))  # type: ignore[arg-type]
+            pipes = [one for one in sources if not _is_printed(one)]
             for pipe in pipes:
                 worker = self._busy[pipe]  # type: ignore[index]
                 yield self._heard(worker)
@@ -125,6 +129,11 @@ class Crew:
                 yield []
             for worker in [w for w in self._busy.values() if time.monotonic() > w.due]:
                 yield self._late(worker)
+
+    def _sources(self) -> list[Connection | Printed]:
+        """What may have something to read."""
+        printed = [worker.printed for worker in self._busy.values()]
+        return [*self._busy, *(one for one in printed if one is not None and not one.ended)]
 
     def end(self) -> None:
         """End all processes at once."""
@@ -159,14 +168,18 @@ class Crew:
     def _started(self, number: int) -> _Worker:
         here, there = self._context.Pipe()
         stacks = TemporaryFile()  # noqa: SIM115 - closed with the worker
-        arguments = (there, self._plan, self._limits, os.getpid(), Descriptor(stacks.fileno()))
+        printed = made()
+        files = Descriptor(stacks.fileno()), Descriptor(None if printed is None else printed.writing)
+        arguments = (there, self._plan, self._limits, os.getpid(), *files)
         process = self._context.Process(target=work, args=arguments, daemon=True)  # type: ignore[attr-defined]
         with warnings.catch_warnings():
             # libraries have threads of their own (BLAS), which tolerate a fork
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         there.close()
-        return _Worker(number, process, here, stacks)
+        if printed is not None:
+            os.close(printed.writing)
+        return _Worker(number, process, here, stacks, printed)
 
     def _begin(self, worker: _Worker, part: Part) -> None:
         worker.part, worker.done, worker.passed = part, 0, False
@@ -251,11 +264,25 @@ def _context() -> BaseContext:
     return multiprocessing.get_context("fork" if forks else "spawn")
 
 
+def _is_printed(source: object) -> bool:
+    """Whether it was something printed, which is passed on."""
+    if isinstance(source, Printed):
+        source.pass_on()
+    return isinstance(source, Printed)
+
+
 def _kill(worker: _Worker) -> None:
+    """End a process with the programs that it has started."""
+    started = descendants(worker.process.pid)
     worker.process.kill()
+    for one in started:
+        with contextlib.suppress(OSError):
+            os.kill(one, signal.SIGKILL)
     worker.process.join()
     worker.pipe.close()
     worker.stacks.close()
+    if worker.printed is not None:
+        worker.printed.close()
 
 
 def _ending(worker: _Worker) -> Failure:
@@ -273,7 +300,14 @@ def _ending(worker: _Worker) -> Failure:
     except ValueError:
         name = f"signal {-code}"
     memory = ": the system may have run out of memory; --max-memory limits each point" if name == "SIGKILL" else ""
-    return Failure(f"its process was killed by {name}{memory}", _where(worker))
+    deep = OVERFLOWED if -code in CRASHES and is_deep(_trace(worker)) else ""
+    return Failure(f"its process was killed by {name}{memory}{deep}", _where(worker))
+
+
+def _trace(worker: _Worker) -> str:
+    """The stack that a process has written."""
+    worker.stacks.seek(0)
+    return worker.stacks.read().decode(errors="replace")
 
 
 def _where(worker: _Worker, ask: bool = False) -> str:
@@ -284,8 +318,6 @@ def _where(worker: _Worker, ask: bool = False) -> str:
             end = time.monotonic() + _GRACE
             while not os.fstat(worker.stacks.fileno()).st_size and time.monotonic() < end:
                 time.sleep(0.01)
-    worker.stacks.seek(0)
-    text = worker.stacks.read().decode(errors="replace")
-    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(text)]
+    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(_trace(worker))]
     own = [f for f in frames if not f[0].startswith((_PACKAGE, sys.prefix, sys.base_prefix, "<"))]
     return ":".join(own[0]) if own else ""

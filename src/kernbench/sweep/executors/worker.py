@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from kernbench.bench.discovery.libraries import replaced_functions
 from kernbench.common.errors import BenchError
-from kernbench.safety.confined import LEAST_MEMORY, private_memory
+from kernbench.safety.confined import LEAST_MEMORY, hold_memory, private_memory
 from kernbench.sweep.executors.base import Limits, Passes
 from kernbench.sweep.planning.plan import Plan
 from kernbench.sweep.planning.points import OUT_OF_MEMORY, Row
@@ -25,6 +25,7 @@ _COLLECT = 0.1
 # how often a worker checks for its parent, if the system does not end it
 _LOOK = 0.5
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 # sent by the parent to a worker that is out of time: it writes its stack
 STACK_SIGNAL = getattr(signal, "SIGUSR1", None)
 PASSED, FINISHED, LEAVING = "passed", "finished", "leaving"
@@ -49,14 +50,21 @@ def _received(sent: Any) -> Descriptor:
     return Descriptor(sent.detach())
 
 
-def work(pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Descriptor") -> None:
+def work(
+    pipe: Connection, plan: Plan, limits: Limits, parent: int, stacks: "Descriptor", printed: "Descriptor"
+) -> None:
     """Answer every part: `PASSED` once its kernel has run, lists of rows, `FINISHED`.
 
-    `stacks` is a file for the stack of a crash.
+    `stacks` is a file for the stack of a crash, `printed` takes what is printed.
     """
+    # the parent of all that a kernel starts and leaves behind
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
     end_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # printed output of kernels is not a result
+    if printed.number is not None:
+        os.dup2(printed.number, 2)
+        os.close(printed.number)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     if stacks.number is not None:
@@ -138,10 +146,15 @@ def end_with(parent: int) -> None:
 
 def _killed_with_parent() -> bool:
     """Ask Linux to kill this process with the thread that started it; False on other systems."""
+    return _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _control(what: int, value: int) -> bool:
+    """Change something of this process; False on systems other than Linux."""
     if not sys.platform.startswith("linux"):
         return False
     try:
-        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(what, value, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
 
@@ -171,11 +184,13 @@ def limited_memory(most: int | None) -> Iterator[None]:
         yield
         return
     kind, (soft, hard) = _limits()
-    most += private_memory()
-    _set_limit(kind, (most if hard < 0 else min(most, hard), hard))
+    allowed = most + private_memory()
+    _set_limit(kind, (allowed if hard < 0 else min(allowed, hard), hard))
+    hold_memory(most)
     try:
         yield
     finally:
+        hold_memory(None)
         _set_limit(kind, (soft, hard))
 
 

@@ -54,7 +54,7 @@ def failure(error: BaseException) -> Failure:
     found = _LOCATION.match(text)
     text = text[found.end() :] if found else text
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
-        text = f"{OUT_OF_MEMORY}: {text}" if text else OUT_OF_MEMORY
+        text = text if text.startswith(OUT_OF_MEMORY) else f"{OUT_OF_MEMORY}: {text}" if text else OUT_OF_MEMORY
     elif not isinstance(error, KernbenchError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return Failure(text, found["location"] if found else _location(error))

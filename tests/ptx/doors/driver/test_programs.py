@@ -375,6 +375,14 @@ def test_boxes_are_copied_between_peers_and_in_batches(run_program, compiled, ve
     assert "kernbench: copies from and to CUDA arrays are not emulated" in result.err
 
 
+def test_without_files_for_the_memory_of_the_emulated_gpu_it_is_said_why(client, ptx):
+    command = [sys.executable, "-m", "kernbench.cli", "exec", "--", client, ptx]
+    limited = ["sh", "-c", f"ulimit -f 8 && exec {shlex.join(map(str, command))}"]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=900, check=False)
+    assert "no GPU can be emulated here: File too large: files of this process may have " in done.stderr
+    assert "at most (RLIMIT_FSIZE): raise that with `ulimit -f`" in done.stderr
+
+
 def test_without_addresses_for_the_emulated_gpu_it_is_said_why(client, ptx):
     command = [sys.executable, "-m", "kernbench.cli", "exec", "--", client, ptx]
     limited = shlex.join(["sh", "-c", f"ulimit -v 7000000 && exec {shlex.join(map(str, command))}"])

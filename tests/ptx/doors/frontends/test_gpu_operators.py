@@ -48,6 +48,38 @@ def test_histograms_of_integers(dtype):
         torch.histc(x.cpu())
 
 
+@pytest.mark.parametrize("backend", ["MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CUDNN_ATTENTION"])
+def test_attention_by_each_backend_that_a_program_chooses(backend):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = (drawn(2, 4, 9, 16).requires_grad_() for _ in range(3))
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, value=v, is_causal=True)
+        chosen = torch._C._get_math_sdp_enabled()
+    wanted, _ = attention(q, k, v, below(9, 9))
+    close(out, wanted)
+    assert chosen == (backend == "MATH")
+    given = torch.randn_like(out)
+    for found, right in zip(
+        torch.autograd.grad(out, (q, k, v), given), torch.autograd.grad(wanted, (q, k, v), given.double()), strict=True
+    ):
+        close(found, right.double(), 1e-2)
+
+
+def test_a_backend_that_does_not_take_the_tensors_is_refused_as_on_a_gpu():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q = drawn(2, 4, 9, 16, dtype=torch.float32)
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION), pytest.raises(RuntimeError, match="No viable backend"):
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        close(
+            torch.nn.functional.scaled_dot_product_attention(q, q, q, below(9, 9)), attention(q, q, q, below(9, 9))[0]
+        )
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), pytest.raises(RuntimeError, match="No viable backend"):
+        torch.nn.functional.scaled_dot_product_attention(q.cpu(), q.cpu(), q.cpu())
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash_attention_called_directly(causal):
     """More keys than queries, which end together; fewer heads of keys."""

@@ -2,7 +2,10 @@
 
 import inspect
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -378,3 +381,19 @@ def test_the_same_kernel_in_two_files_has_lines_in_both(session, tmp_path, monke
         x = torch.zeros(100, device="cuda")
         import_module(name).unmasked[(1,)](x, torch.empty(100, device="cuda"), 100, B=128)
     assert [Path(finding.where.file).stem for finding in session.findings] == ["first_copy", "second_copy"]
+
+
+@pytest.mark.programs
+def test_a_program_that_compiled_a_kernel_says_nothing_of_leaks(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text("""
+import torch, triton, triton.language as tl
+@triton.jit
+def one(x): tl.store(x, 1.)
+x = torch.zeros(1, device="cuda")
+one[(1,)](x)
+""")
+    given = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    words = [sys.executable, "-m", "kernbench", "exec", "--", sys.executable, "-W", "ignore", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, env=given, check=False)
+    assert (done.returncode, "leaked" in done.stderr) == (0, False)

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 
 from kernbench.common.errors import KernbenchError
+from kernbench.common.files import why
 from kernbench.ptx.doors.driver.service import DriverService
 from kernbench.ptx.doors.driver.wire import ConnectionEndedError, greet, receive_request, send_answer, send_mapping
 from kernbench.ptx.doors.memory import share_process_memory
@@ -39,8 +40,9 @@ def serve(listener: socket.socket, options: str, folder: Path) -> None:
                 code = 0
             except ConnectionEndedError:
                 code = 0
-            except KernbenchError as problem:
-                sys.stderr.write(f"kernbench: no GPU can be emulated here: {problem}\n")
+            except (KernbenchError, OSError) as problem:
+                reason = why(problem) if isinstance(problem, OSError) else problem
+                sys.stderr.write(f"kernbench: no GPU can be emulated here: {reason}\n")
             finally:
                 sys.stderr.flush()
                 os._exit(code)

@@ -19,6 +19,7 @@ from kernbench.ptx.doors.torch_door.definedness.following import Following
 from kernbench.ptx.doors.torch_door.fakes import is_fake
 from kernbench.ptx.doors.torch_door.generators import DeviceGenerator
 from kernbench.ptx.doors.torch_door.graphs import Graphs, tensors_in
+from kernbench.ptx.doors.torch_door.operators.backends import ATTENTION, attended
 from kernbench.ptx.doors.torch_door.operators.gpu_only import has_own, own_results
 from kernbench.ptx.doors.torch_door.operators.wishes import WISH, wished
 from kernbench.ptx.doors.torch_door.ordinals import first_argument, require_device
@@ -442,6 +443,10 @@ def _where_its_inputs_are(raw: Callable[..., object], storages: Storages, *args:
         return raw(*args, **kwargs)
 
 
+def _attended(storages: Storages, query: torch.Tensor, *args: object, **kwargs: object) -> object:
+    return (attended if storages.holds(query) else ATTENTION)(query, *args, **kwargs)
+
+
 _MOVES: dict[Any, Any] = {
     **{
         function: partial(_where_its_inputs_are, function)
@@ -457,4 +462,5 @@ _MOVES: dict[Any, Any] = {
     torch.Tensor.cpu: _cpu,
     torch.Tensor.pin_memory: lambda storages, tensor, *args, **kwargs: pin(storages.memory, tensor),
     torch.Tensor.is_pinned: lambda storages, tensor, *args, **kwargs: is_pinned(storages.memory, tensor),
+    ATTENTION: _attended,
 }
