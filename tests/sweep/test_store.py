@@ -1,5 +1,6 @@
 """The database of a sweep: which sweep it belongs to, what may be added to it, and that a bad file is refused."""
 
+import contextlib
 import csv
 import json
 import shutil
@@ -408,3 +409,14 @@ def test_a_broken_row(old, before, after, words):
     mended = target.replace(before, after, 1)
     old.write_bytes(mended + b"\r\n" + rows if target is header else header + b"\r\n" + mended)
     refused(old.with_suffix(".sqlite"), plan(), words, old)
+
+
+def test_a_database_that_another_sweep_has_just_made_is_joined(tmp_path):
+    """It is a file of SQLite without a table, before the other sweep writes the first one."""
+    made, file = plan(), tmp_path / "s.sqlite"
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+    with Store(file, made) as store:
+        assert list(store.rows(asked=True)) == []
+        first = (0,) * len(made.keys)
+        assert store.claim([first]) == [first]

@@ -37,6 +37,11 @@ class Counts:
     bad: int
 
 
+def has_tables(database: sqlite3.Connection) -> bool:
+    """Whether a sweep has begun to write to a database."""
+    return database.execute("SELECT 1 FROM sqlite_master WHERE type = 'table'").fetchone() is not None
+
+
 class Store:
     """A database of points (`file`) for a plan.
 
@@ -60,7 +65,11 @@ class Store:
             with explained(file):
                 database = self._connect()
                 try:
-                    self._check_rows(database)
+                    if has_tables(database):
+                        self._check_rows(database)
+                    else:
+                        # as if there were none: the first point that is claimed opens it
+                        self.close()
                 except BaseException:
                     self.close()
                     raise
@@ -115,8 +124,8 @@ class Store:
         return database
 
     def _read(self, database: sqlite3.Connection) -> None:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not tables:
+        """Check that a database is this sweep's; another sweep may have made it now, with nothing in it yet."""
+        if not has_tables(database):
             return
         try:
             found = database.execute("SELECT value FROM meta WHERE name = 'record'").fetchone()
