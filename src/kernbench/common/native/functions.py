@@ -121,9 +121,12 @@ class Written:
 class Module:
     """The functions of one loop, each compiled once for each combination of argument kinds."""
 
-    def __init__(self, as_numpy: bool = False) -> None:
-        """`as_numpy`: floating-point division by zero gives infinities, as in NumPy, and no error."""
-        self.as_numpy = as_numpy
+    def __init__(self, as_numpy: bool = False, inlined: bool = False) -> None:
+        """`as_numpy`: floating-point division by zero gives infinities, as in NumPy, and no error.
+
+        `inlined`: functions are part of their callers, so that constants that are passed are constants inside.
+        """
+        self.as_numpy, self.inlined = as_numpy, inlined
         self._written: dict[tuple[Function, tuple[Kind | Static, ...]], Written] = {}
         self._begun: list[Function] = []
         # texts of tables, by the id of the array with their numbers
@@ -147,7 +150,8 @@ class Module:
                 raise NotPlain("a function that calls itself")
             self._begun.append(function)
             name = f"f{len(self._begun)}.{len(self._written)}.{function.__name__.replace('<', '').replace('>', '')}"
-            self._written[key] = _Body(self, function, kinds).written(name, apart)
+            attributes = "noinline" if apart else "alwaysinline" if self.inlined else ""
+            self._written[key] = _Body(self, function, kinds).written(name, attributes)
             self._begun.pop()
         return self._written[key]
 
@@ -184,11 +188,11 @@ class _Body(Expressions):
         self._result: Kind | None = None
         self._loops: list[tuple[str, str]] = []
 
-    def written(self, name: str, apart: bool) -> Written:
+    def written(self, name: str, attributes: str) -> Written:
         """The function as text, compiled again until the kinds of its variables are stable."""
         for _ in range(_PASSES):
             before = (dict(self.kinds), self._result)
-            text = self._pass(name, "nounwind noinline" if apart else "nounwind")
+            text = self._pass(name, f"nounwind {attributes}")
             if before == (self.kinds, self._result):
                 return Written(name, self._result or EMPTY, text)
         raise NotPlain(f"kinds of variables in {self._node.name}")

@@ -90,7 +90,7 @@ class Warpwide:
 
     def text(self, name: str) -> str:
         """The module, whose only exported function is `name`."""
-        module = Module(as_numpy=True)
+        module = Module(as_numpy=True, inlined=True)
         kinds: list[Kind | Static] = [INT, INT, INT, *(Static(one) for one in self.statics)]
         called = module.called(self.function, tuple(kinds)).name
         body = [
@@ -169,8 +169,13 @@ def _named(operation: Operation) -> str:
 
 def is_plain(operation: Lanewise) -> bool:
     """Whether an operation can be compiled: numba compiles some functions of the numerics that we cannot."""
-    if _KEPT.kept(_named(operation)) is not None:
-        return True
+    known = _PLAIN.get(operation.name)
+    if known is None:
+        known = _PLAIN[operation.name] = _KEPT.kept(_named(operation)) is not None or _has_text(operation)
+    return known
+
+
+def _has_text(operation: Lanewise) -> bool:
     try:
         operation.text("operation")
     except NotPlain:
@@ -180,6 +185,8 @@ def is_plain(operation: Lanewise) -> bool:
 
 _KEPT = KeptCode(_operands, "operations")
 _ADDRESSES: dict[str, int] = {}
+# by name, whether an operation of lanes can be compiled
+_PLAIN: dict[str, bool] = {}
 
 
 def addresses(operations: Sequence[Operation]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from types import FunctionType, MappingProxyType, SimpleNamespace
 
 import numpy as np
@@ -46,6 +47,7 @@ _EXPRESSIONS: dict[np.ufunc, str] = {
 }
 
 
+@cache
 def lanewise(function: Compute, sources: tuple[str, ...], targets: tuple[str, ...]) -> Lanewise | None:
     """The operation `function(*sources, *targets)` over rows of these banks; None if there is no compiled form."""
     given, taken = tuple(_TYPES[bank] for bank in sources), tuple(_TYPES[bank] for bank in targets)

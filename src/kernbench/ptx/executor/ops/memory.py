@@ -48,7 +48,9 @@ from kernbench.ptx.executor.ops.shadow import (
     READ,
     SPREAD,
     SPREAD_WRITE,
+    UPDATE,
     WRITE,
+    is_read_plainly,
     is_written_alone,
     note_global,
     note_shared,
@@ -154,6 +156,11 @@ def are_written(states: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
     """Whether all bytes at the lanes' offsets from `states` on are written."""
     given = numbers_at(row)
     bad = np.uint32(0)
+    if mask == 0xFFFFFFFF and nbytes >= 4 and steps_evenly(row, nbytes):
+        run = words_at(states + given[0])
+        for number in range(8 * nbytes):
+            bad |= (run[number] & np.uint32(0x7F7F7F7F)) ^ np.uint32(0x03030303)
+        return bad == 0
     for lane in range(32):
         if mask >> lane & 1:
             if nbytes >= 4:
@@ -170,6 +177,11 @@ def are_written(states: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
 def mark_written(states: Int, row: Int, mask: Int, nbytes: Int) -> None:
     """The bytes at the lanes' offsets are written from now on."""
     given = numbers_at(row)
+    if mask == 0xFFFFFFFF and nbytes >= 4 and steps_evenly(row, nbytes):
+        run = words_at(states + given[0])
+        for number in range(8 * nbytes):
+            run[number] = (run[number] & np.uint32(0x80808080)) | np.uint32(0x03030303)
+        return
     for lane in range(32):
         if mask >> lane & 1:
             if nbytes >= 4:
@@ -277,10 +289,36 @@ def store_global(warp: Int, record: Int, mask: Int, size: Int, bank: Int, count:
     if entry == 0:
         return 0
     base = numbers_at(numbers_at(numbers_at(warp)[BLOCK])[LAUNCH])[CONTENTS] - GLOBAL_BASE
+    if note_global(warp, entry, row, mask, size * count, WRITE, 0):
+        put(warp, record, row, mask, base, size, bank, count)
+        return record + RECORD_BYTES
+    # perhaps they write what is there already
     same = move_out(warp, record, row, mask, base, size, bank, count)
     if not note_global(warp, entry, row, mask, size * count, WRITE, same):
         return suspect(warp, record, RACE)
     return record + RECORD_BYTES
+
+
+def put(warp: Int, record: Int, row: Int, mask: Int, base: Int, size: Int, bank: Int, count: Int) -> None:
+    """Elements from registers to memory at the lanes' addresses, each of which is one lane's alone."""
+    given = numbers_at(row)
+    registers, operands = numbers_at(warp)[REGISTERS], words_at(record + OPERANDS)
+    even = mask == 0xFFFFFFFF and steps_evenly(row, size * count)
+    for number in range(count):
+        source = registers + operands[number]
+        if size == 4 and even:
+            target, words = words_at(base + given[0]), words_at(source)
+            for lane in range(32):
+                target[lane * count + number] = words[lane]
+        elif size == 4:
+            words = words_at(source)
+            for lane in range(32):
+                if mask >> lane & 1:
+                    words_at(base + given[lane])[number] = words[lane]
+        else:
+            for lane in range(32):
+                if mask >> lane & 1:
+                    save(base + given[lane], number, size, element(source, lane, bank))
 
 
 def move_out(warp: Int, record: Int, row: Int, mask: Int, base: Int, size: Int, bank: Int, count: Int) -> Int:
@@ -318,6 +356,8 @@ def shared_rows(warp: Int, record: Int, row: Int, mask: Int, nbytes: Int, kind: 
         return 1
     if not are_written(b[SHARED_STATES], row, mask, nbytes):
         return suspect(warp, record, UNWRITTEN)
+    if kind != UPDATE and is_read_plainly(warp, row, mask, nbytes, kind):
+        return 1
     if not note_shared(warp, row, mask, nbytes, kind, 0):
         return suspect(warp, record, RACE)
     return 1
@@ -327,6 +367,11 @@ def are_known(states: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
     """Whether all bytes at the lanes' offsets belong to a variable."""
     given = numbers_at(row)
     known = np.uint32(0x01010101)
+    if mask == 0xFFFFFFFF and nbytes >= 4 and steps_evenly(row, nbytes):
+        run = words_at(states + given[0])
+        for number in range(8 * nbytes):
+            known &= run[number]
+        return known == np.uint32(0x01010101)
     for lane in range(32):
         if mask >> lane & 1:
             if nbytes >= 4:
@@ -356,9 +401,11 @@ def store_shared(warp: Int, record: Int, mask: Int, size: Int, bank: Int, count:
     if shared_rows(warp, record, row, mask, size * count, WRITE) == 0:
         return 0
     base = numbers_at(numbers_at(warp)[BLOCK])[SHARED]
-    alone = is_written_alone(warp, row, mask, size * count)
+    if is_written_alone(warp, row, mask, size * count):
+        put(warp, record, row, mask, base, size, bank, count)
+        return record + RECORD_BYTES
     same = move_out(warp, record, row, mask, base, size, bank, count)
-    if not alone and not note_shared(warp, row, mask, size * count, WRITE, same):
+    if not note_shared(warp, row, mask, size * count, WRITE, same):
         return suspect(warp, record, RACE)
     return record + RECORD_BYTES
 

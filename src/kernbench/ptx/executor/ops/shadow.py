@@ -34,6 +34,7 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_WRITES,
     STATES,
     TIME,
+    WARPS,
     WORD_READS,
     WORD_UPDATES,
     WORD_WRITES,
@@ -206,8 +207,14 @@ def keep_row(launch: Int, offset: Int) -> None:
 
 def latest_of(stamps: Int, row: Int, mask: Int, count: Int) -> Int:
     """The greatest stamp of the words that lanes access."""
-    held, given = words_at(stamps), numbers_at(row)
+    given = numbers_at(row)
     found = np.uint32(0)
+    if mask == 0xFFFFFFFF and steps(row, 4 * count):
+        run = words_at(stamps + (given[0] & ~3))
+        for number in range(32 * count):
+            found = max(found, run[number])
+        return np.int64(found)
+    held = words_at(stamps)
     for lane in range(32):
         if mask >> lane & 1:
             for number in range(count):
@@ -224,26 +231,62 @@ def is_written_alone(warp: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
         return False
     if latest_of(b[SHARED_READS], row, mask, count) >= limit:
         return False
-    stamp_words(warp, row, mask, count, (b[TIME] << 16) | (w[NUMBER] << 6) | EVERY_BYTE, 1)
+    stamp_words(b[SHARED_WRITES], row, mask, count, (b[TIME] << 16) | (w[NUMBER] << 6) | EVERY_BYTE, 1)
     if are_apart(b[SHARED_WRITES], row, mask, count):
         return True
     # several lanes write one word: what they write decides. What was there before is ordered
-    stamp_words(warp, row, mask, count, 0, 0)
+    stamp_words(b[SHARED_WRITES], row, mask, count, 0, 0)
     return False
 
 
-def stamp_words(warp: Int, row: Int, mask: Int, count: Int, stamp: Int, lanes: Int) -> None:
-    """Give the words that lanes write a stamp, with the lane in it where it is asked for."""
-    given, writes = numbers_at(row), words_at(numbers_at(numbers_at(warp)[BLOCK])[SHARED_WRITES])
+def is_read_plainly(warp: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> Flag:
+    """Enter a read of words that nobody wrote since the last barrier; False if it is not so.
+
+    Where others have read them since, all are MANY; in a block of one warp, which may order its lanes by itself, that
+    would be too coarse.
+    """
+    w = numbers_at(warp)
+    b = numbers_at(w[BLOCK])
+    count, limit = nbytes >> 2, b[FLOOR] << 16
+    if count == 0 or latest_of(b[SHARED_WRITES], row, mask, count) >= limit:
+        return False
+    mine = (b[TIME] << 16) | EVERY_BYTE
+    if latest_of(b[SHARED_READS], row, mask, count) >= limit:
+        if b[WARPS] == 1:
+            return False
+        stamp_words(b[SHARED_READS], row, mask, count, mine | (MANY << 6) | MANY, 0)
+        return True
+    mine |= w[NUMBER] << 6
+    if kind == SPREAD:
+        stamp_words(b[SHARED_READS], row, mask, count, mine | MANY, 0)
+        return True
+    stamp_words(b[SHARED_READS], row, mask, count, mine, 1)
+    if not are_apart(b[SHARED_READS], row, mask, count):
+        stamp_words(b[SHARED_READS], row, mask, count, mine | MANY, 0)
+    return True
+
+
+def stamp_words(stamps: Int, row: Int, mask: Int, count: Int, stamp: Int, lanes: Int) -> None:
+    """Give the words that lanes access a stamp, with the lane in it where it is asked for."""
+    given = numbers_at(row)
+    if mask == 0xFFFFFFFF and steps(row, 4 * count):
+        run = words_at(stamps + (given[0] & ~3))
+        for lane in range(32):
+            for number in range(count):
+                run[lane * count + number] = stamp | lane * lanes
+        return
+    held = words_at(stamps)
     for lane in range(32):
         if mask >> lane & 1:
             for number in range(count):
-                writes[(given[lane] >> 2) + number] = stamp | lane * lanes
+                held[(given[lane] >> 2) + number] = stamp | lane * lanes
 
 
 def are_apart(stamps: Int, row: Int, mask: Int, count: Int) -> Flag:
-    """Whether each word has the stamp of the lane that wrote it: no other one wrote it afterwards."""
+    """Whether each word has the stamp of the lane that accessed it: no other one did afterwards."""
     held, given = words_at(stamps), numbers_at(row)
+    if mask == 0xFFFFFFFF and steps(row, 4 * count):
+        return True
     shared: Int = 0
     for lane in range(32):
         if mask >> lane & 1:
