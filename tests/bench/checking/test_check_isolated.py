@@ -139,10 +139,14 @@ def test_verdicts_are_the_same_whatever_runs_at_once(write):
 
 
 def test_endless_loops(write, tmp_path):
-    """The clock jumps once a bench is where it stays, so that no load can make this fail."""
+    """The clock jumps once a bench is where it stays, so that no load can make this fail.
+
+    A second before, it has come to the step whose seconds count: a jump before that would not be seen.
+    """
     marks = [tmp_path / f"there{n}" for n in range(3)]
     stay = ["while True: pass", "time.sleep(1e9)", "while True: pass"]
-    code = [f"open({str(mark)!r}, 'w').close()\n{{}}{loop}" for mark, loop in zip(marks, stay, strict=True)]
+    begin = "time.sleep(1)\n{{0}}open({!r}, 'w').close()\n{{0}}{}"
+    code = [begin.format(str(mark), loop) for mark, loop in zip(marks, stay, strict=True)]
     files = [write("loops", at_import=code[0].format(""))]
     files += [write("sleeps", at_import=code[1].format(""))]
     files += [write("launches", in_launch=code[2].format("    ")), write("z_good")]
@@ -153,8 +157,8 @@ def test_endless_loops(write, tmp_path):
     cases = checked(files, jobs=1, clock=clock)
     assert [case.passed for case in cases.values()] == [False, False, False, True]
     assert "importing it did not end within 120 s; it was at" in cases["loops::load"].error
-    assert "loops.py:8 in <module>" in cases["loops::load"].error
-    assert "sleeps.py:8 in <module>" in cases["sleeps::load"].error
+    assert "loops.py:9 in <module>" in cases["loops::load"].error
+    assert "sleeps.py:9 in <module>" in cases["sleeps::load"].error
     assert "running launches did not end within 600 s; it was at" in cases["launches::launches"].error
     assert "--max-seconds" in cases["launches::launches"].error
 
