@@ -189,3 +189,18 @@ def test_an_endless_loop_is_left_to_the_emulator(attempts, monkeypatch):
     run = launched("AGAIN:\n  bra AGAIN;\n", "all")
     assert attempts == [False]
     assert [finding.kind for finding in run[0].findings] == ["endless-loop"]
+
+
+@pytest.mark.fast_paths
+def test_a_kernel_that_is_suspect_each_time_is_not_tried_for_ever(attempts):
+    device = ptx.EmulatedDevice("sm_80")
+    given, out = device.array(np.arange(192, dtype=np.uint32)), device.array(np.zeros(192, np.uint32))
+    suspect, clean = (
+        ptx.parse(HEAD + body + "  ret;\n}\n").kernels["kernel"] for body in (SUSPECT["some come"], CLEAN["copy"])
+    )
+    assert all(device.launch(suspect, 3, 64, [given, out, 192]).findings == [] for _ in range(6))
+    assert attempts == [False] * 3
+    half = device.empty(192, np.uint32)
+    kinds = [bool(device.launch(clean, 3, 64, [one, out, 192]).findings) for one in [given] + [half] * 5 + [given]]
+    assert kinds == [False] + [True] * 5 + [False]
+    assert attempts[3:] == [True] + [False] * 5 + [True]

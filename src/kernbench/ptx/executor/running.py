@@ -43,6 +43,9 @@ _TOGETHER = 512
 _COORDINATES = {"%ctaid.x": X, "%ctaid.y": Y, "%ctaid.z": Z, "%smid": PROCESSOR}
 
 _ROWS: "WeakKeyDictionary[Program, Rows | str]" = WeakKeyDictionary()
+# how often a program that was never run to its end was suspect; after so many times it is not tried again
+_SUSPECT: "WeakKeyDictionary[Program, int]" = WeakKeyDictionary()
+_PATIENCE, _MOST_LAUNCHES = 3, 1 << 60
 
 
 def rows_for(program: Program) -> Rows | str:
@@ -81,16 +84,20 @@ def is_run(launch: Launch) -> bool:
     """Run a launch; False if the emulator has to, with memory as before."""
     if not _fits(launch):
         return False
-    rows = rows_for(launch.program)
-    if isinstance(rows, str):
+    program = launch.program
+    rows = rows_for(program)
+    if isinstance(rows, str) or _SUSPECT.get(program, 0) >= _PATIENCE:
         return False
     try:
         run = _Run(launch, rows)
     except (UnsupportedError, MemoryError, RuntimeError, OSError) as error:
         # there may be no compiler here, or no addresses for stamps
-        _LOG.debug("%s: %s", launch.program.kernel.name, error)
+        _LOG.debug("%s: %s", program.kernel.name, error)
         return False
-    return run.go()
+    done = run.go()
+    # one that was run once is worth every further attempt
+    _SUSPECT[program] = _SUSPECT.get(program, 0) + 1 if not done else -_MOST_LAUNCHES
+    return done
 
 
 def _fits(launch: Launch) -> bool:

@@ -29,7 +29,8 @@ from kernbench.ptx.executor.ops.memory import GLOBAL_BASE, addresses_of, global_
 from kernbench.ptx.executor.ops.shadow import EVERY_BYTE, PENDING, READ, WRITE, is_written_alone, note_shared
 from kernbench.ptx.executor.ops.views import Int, ints_at, lowest, numbers_at, words_at
 
-MOST_COPIES, MOST_GROUPS = 1 << 14, 64
+# words that a warp may copy at once, and groups of copies
+MOST_COPIES, MOST_GROUPS = 1 << 16, 64
 
 
 def begin_copy(warp: Int, record: Int, mask: Int, size: Int, limited: Int, wide: Int) -> Int:
