@@ -195,8 +195,10 @@ def test_an_endless_loop_is_left_to_the_emulator(attempts, monkeypatch):
 def test_a_kernel_that_is_suspect_each_time_is_not_tried_for_ever(attempts):
     device = ptx.EmulatedDevice("sm_80")
     given, out = device.array(np.arange(192, dtype=np.uint32)), device.array(np.zeros(192, np.uint32))
+    # texts of their own, as programs are kept by what they say
     suspect, clean = (
-        ptx.parse(HEAD + body + "  ret;\n}\n").kernels["kernel"] for body in (SUSPECT["some come"], CLEAN["copy"])
+        ptx.parse(HEAD + body + "  ret;\n}\n// again\n").kernels["kernel"]
+        for body in (SUSPECT["some come"], CLEAN["copy"])
     )
     assert all(device.launch(suspect, 3, 64, [given, out, 192]).findings == [] for _ in range(6))
     assert attempts == [False] * 3

@@ -18,7 +18,7 @@ from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.steps import Computed, Step
 from kernbench.ptx.executor.compiling import Guard, Operation, Warpwide, is_plain
 from kernbench.ptx.executor.lanewise import division, lanewise
-from kernbench.ptx.executor.ops import copies, flow, memory, products, updates, warps
+from kernbench.ptx.executor.ops import copies, flow, loads_stores, products, updates, warps
 from kernbench.ptx.executor.ops.layout import DIVISION, LANES, MOST_OPERANDS, OPERANDS, RECORD_BYTES
 
 # rows of registers begin at multiples of this
@@ -226,7 +226,11 @@ def _access(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     if len(sizes) != 1 or "bool" in sizes:
         raise UnsupportedError("registers of several types")
     size = np.dtype(sizes.pop()).itemsize
-    functions = (memory.load_shared, memory.store_shared) if shared else (memory.load_global, memory.store_global)
+    functions = (
+        (loads_stores.load_shared, loads_stores.store_shared)
+        if shared
+        else (loads_stores.load_global, loads_stores.store_global)
+    )
     statics = (size, size, len(row.slots) - 1, _is_wide(writer, row.slots[-1]))
     _guarded(writer, guard)
     writer.add(Warpwide(functions[what == "store"], statics), row.slots, _signed(row.immediate), d.site.number)
@@ -250,7 +254,7 @@ def _update(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
 def _matrices(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     _guarded(writer, guard)
     statics = (*row.constants, _is_wide(writer, row.slots[-1]))
-    function = memory.load_matrices if row.operation.startswith("load") else memory.store_matrices
+    function = loads_stores.load_matrices if row.operation.startswith("load") else loads_stores.store_matrices
     writer.add(Warpwide(function, statics), row.slots, _signed(row.immediate), d.site.number)
 
 

@@ -24,9 +24,9 @@ from kernbench.ptx.emulator.program.meter import Counts
 from kernbench.ptx.emulator.program.program import Program, WaitLoop
 from kernbench.ptx.executor.compiling import addresses
 from kernbench.ptx.executor.ops import layout
-from kernbench.ptx.executor.ops.blocks import PROCESSOR, X, Y, Z, run_blocks
 from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
 from kernbench.ptx.executor.ops.layout import LANES
+from kernbench.ptx.executor.ops.running_blocks import PROCESSOR, X, Y, Z, run_blocks
 from kernbench.ptx.executor.ops.shadow import ENTRY_WORDS, ROW_BYTES
 from kernbench.ptx.executor.rows import Rows, UnsupportedError, rows_of
 from kernbench.ptx.executor.stamps import stamps_of

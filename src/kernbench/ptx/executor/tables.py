@@ -10,8 +10,8 @@ from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.emulator.memory.arena import Allocation
 from kernbench.ptx.emulator.program.program import SharedVariable
 from kernbench.ptx.executor.ops import layout
-from kernbench.ptx.executor.ops.blocks import all_written
-from kernbench.ptx.executor.ops.memory import STATE_BITS, WRITTEN
+from kernbench.ptx.executor.ops.loads_stores import STATE_BITS, WRITTEN
+from kernbench.ptx.executor.ops.running_blocks import all_written
 from kernbench.ptx.executor.rows import UnsupportedError
 from kernbench.ptx.executor.stamps import ArrayStamps, Stamps
 

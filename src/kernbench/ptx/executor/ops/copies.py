@@ -25,7 +25,7 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_WRITES,
     TIME,
 )
-from kernbench.ptx.executor.ops.memory import GLOBAL_BASE, addresses_of, global_array, shared_rows
+from kernbench.ptx.executor.ops.loads_stores import GLOBAL_BASE, addresses_of, global_array, shared_rows
 from kernbench.ptx.executor.ops.shadow import EVERY_BYTE, PENDING, READ, WRITE, is_written_alone, note_shared
 from kernbench.ptx.executor.ops.views import Int, ints_at, lowest, numbers_at, words_at
 

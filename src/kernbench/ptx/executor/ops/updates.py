@@ -4,7 +4,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.memory.atomics import _result
 from kernbench.ptx.executor.ops.layout import BLOCK, CONTENTS, LAUNCH, OPERANDS, RECORD_BYTES, REGISTERS, SHARED
-from kernbench.ptx.executor.ops.memory import GLOBAL_BASE, addresses_of, global_array, shared_rows
+from kernbench.ptx.executor.ops.loads_stores import GLOBAL_BASE, addresses_of, global_array, shared_rows
 from kernbench.ptx.executor.ops.shadow import UPDATE
 from kernbench.ptx.executor.ops.views import Int, longs_at, numbers_at, words_at
 

@@ -29,6 +29,7 @@ from kernbench.ptx.executor.ops.layout import (
     MEANT_HIGH,
     MEANT_LOW,
     MISALIGNED,
+    NO_SUSPECT,
     NONCOHERENT,
     OPERANDS,
     RACE,
@@ -196,36 +197,34 @@ def mark_written(states: Int, row: Int, mask: Int, nbytes: Int) -> None:
 
 def global_array(warp: Int, record: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> Int:
     """The array of a global access that has no fault; 0 after a suspect."""
-    block = numbers_at(warp)[BLOCK]
-    launch = numbers_at(block)[LAUNCH]
-    if is_odd(row, nbytes):
-        suspect(warp, record, MISALIGNED)
-        return 0
+    launch = numbers_at(numbers_at(warp)[BLOCK])[LAUNCH]
     access = numbers_at(launch)[ACCESSES] + 8 * ACCESS_WORDS * numbers_at(record + SITE)[0]
-    low, high = least(row), most(row) + nbytes
-    entry = array_of(launch, access, low, high)
+    if is_odd(row, nbytes):
+        return suspect(warp, record, MISALIGNED)
+    entry = array_of(launch, access, least(row), most(row) + nbytes)
     if entry == 0:
-        suspect(warp, record, BOUNDS)
-        return 0
-    flags = numbers_at(entry)[FLAGS]
+        return suspect(warp, record, BOUNDS)
     states = numbers_at(launch)[STATES] - GLOBAL_BASE
-    if kind != WRITE and not flags & DEFINED and not are_written(states, row, mask, nbytes):
-        suspect(warp, record, UNWRITTEN)
-        return 0
-    if flags & TRACKED and numbers_at(access)[IS_MEANT] & NONCOHERENT:
-        suspect(warp, record, SPACE)
-        return 0
-    if kind != READ and not flags & TRACKED:
-        suspect(warp, record, SPACE)
-        return 0
-    if kind != READ:
+    why = global_fault(entry, access, states, row, mask, nbytes, kind)
+    flags = numbers_at(entry)[FLAGS]
+    if why == NO_SUSPECT and kind != READ:
         save_rows(launch, entry, row, mask, nbytes)
         if not flags & DEFINED:
             mark_written(states, row, mask, nbytes)
-    if kind != WRITE and flags & TRACKED and not note_global(warp, entry, row, mask, nbytes, kind, 0):
-        suspect(warp, record, RACE)
-        return 0
+    if why == NO_SUSPECT and kind != WRITE and flags & TRACKED:
+        why = np.int64(NO_SUSPECT) if note_global(warp, entry, row, mask, nbytes, kind, 0) else np.int64(RACE)
+    if why != NO_SUSPECT:
+        return suspect(warp, record, why)
     return entry
+
+
+def global_fault(entry: Int, access: Int, states: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> Int:
+    """What is suspect of an access inside an array, races aside."""
+    flags = numbers_at(entry)[FLAGS]
+    if kind != WRITE and not flags & DEFINED and not are_written(states, row, mask, nbytes):
+        return np.int64(UNWRITTEN)
+    stale = flags & TRACKED and numbers_at(access)[IS_MEANT] & NONCOHERENT
+    return np.int64(SPACE) if stale or (kind != READ and not flags & TRACKED) else np.int64(NO_SUSPECT)
 
 
 def load_global(warp: Int, record: Int, mask: Int, size: Int, bank: Int, count: Int, wide: Int) -> Int:
@@ -342,25 +341,28 @@ def move_out(warp: Int, record: Int, row: Int, mask: Int, base: Int, size: Int, 
 
 def shared_rows(warp: Int, record: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> Int:
     """Whether a shared access has no fault, races of writes aside; else it is a suspect."""
-    block = numbers_at(warp)[BLOCK]
-    b = numbers_at(block)
-    if is_odd(row, nbytes):
-        return suspect(warp, record, MISALIGNED)
-    access = numbers_at(numbers_at(b[LAUNCH])[ACCESSES] + 8 * ACCESS_WORDS * numbers_at(record + SITE)[0])
-    if least(row) < access[SHARED_LOW] or most(row) + nbytes > access[SHARED_HIGH]:
-        return suspect(warp, record, BOUNDS)
-    if kind == WRITE:
-        if not are_known(b[SHARED_STATES], row, mask, nbytes):
-            return suspect(warp, record, BOUNDS)
+    b = numbers_at(numbers_at(warp)[BLOCK])
+    access = numbers_at(b[LAUNCH])[ACCESSES] + 8 * ACCESS_WORDS * numbers_at(record + SITE)[0]
+    why = shared_fault(access, b[SHARED_STATES], row, mask, nbytes, kind)
+    if why == NO_SUSPECT and kind == WRITE:
         mark_written(b[SHARED_STATES], row, mask, nbytes)
-        return 1
-    if not are_written(b[SHARED_STATES], row, mask, nbytes):
-        return suspect(warp, record, UNWRITTEN)
-    if kind != UPDATE and is_read_plainly(warp, row, mask, nbytes, kind):
-        return 1
-    if not note_shared(warp, row, mask, nbytes, kind, 0):
-        return suspect(warp, record, RACE)
+    elif why == NO_SUSPECT and (kind == UPDATE or not is_read_plainly(warp, row, mask, nbytes, kind)):
+        why = np.int64(NO_SUSPECT) if note_shared(warp, row, mask, nbytes, kind, 0) else np.int64(RACE)
+    if why != NO_SUSPECT:
+        return suspect(warp, record, why)
     return 1
+
+
+def shared_fault(access: Int, states: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> Int:
+    """What is suspect of a shared access, races aside."""
+    a = numbers_at(access)
+    if is_odd(row, nbytes):
+        return np.int64(MISALIGNED)
+    if least(row) < a[SHARED_LOW] or most(row) + nbytes > a[SHARED_HIGH]:
+        return np.int64(BOUNDS)
+    if kind == WRITE:
+        return np.int64(NO_SUSPECT) if are_known(states, row, mask, nbytes) else np.int64(BOUNDS)
+    return np.int64(NO_SUSPECT) if are_written(states, row, mask, nbytes) else np.int64(UNWRITTEN)
 
 
 def are_known(states: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
