@@ -42,7 +42,7 @@ Evidence = dict[str, object]
 # what a launch is compared by, in the order in which a difference is said
 PARTS = ("error", "status", "findings", "formal", "outputs", "memory", "metrics", "views", "recording")
 # what a run shows of itself that says which setting it had, or how long it took
-_LEFT_OUT = frozenset(("seconds", "division", "steps"))
+_LEFT_OUT = frozenset(("seconds", "division"))
 _DEEPEST = 60
 # characters of a value that are shown
 _SHOWN = 400
@@ -84,9 +84,10 @@ class Twice:
         runs: list[Run | BaseException] = []
         mine = evidence_of(device, lambda: run(self.first), runs)
         self.compared += 1
-        found = difference(mine, other)
+        found = self._difference(mine, other, self.second)
         if found:
-            makers = [name for name, one in zip(NAMES, others, strict=False) if difference(mine, one)]
+            named = zip(NAMES, others, ways, strict=False)
+            makers = [name for name, one, way in named if self._difference(mine, one, way)]
             because = f" (fast paths that make a difference: {', '.join(makers) or 'none alone'})" if self.which else ""
             self.differences.append(f"launch {self.compared}, {_name(program, setting)}: {found}{because}")
             self.say(self.differences[-1])
@@ -95,12 +96,26 @@ class Twice:
             raise ended
         return ended
 
+    def _difference(self, mine: "Evidence", other: "Evidence", way: str) -> str:
+        """The first difference; the executor counts steps in its own way."""
+        if fast_paths(self.first).executor != fast_paths(way).executor:
+            mine, other = without_steps(mine), without_steps(other)
+        return difference(mine, other)
+
     def __str__(self) -> str:
         count = len(self.differences)
         differ = f"{count} of them {'differs' if count == 1 else 'differ'}" if count else "no difference"
         left = f"; {self.skipped} ran once" if self.skipped else ""
         many = f"{self.compared} {'launch' if self.compared == 1 else 'launches'}"
         return f"{many} under '{self.first}' and '{self.second}': {differ}{left}"
+
+
+def without_steps(found: "Evidence") -> "Evidence":
+    """What a launch leaves, but for the number of its steps."""
+    metrics = found.get("metrics")
+    if not isinstance(metrics, dict):
+        return found
+    return {**found, "metrics": {name: value for name, value in metrics.items() if name != "steps"}}
 
 
 def _can_fork(device: EmulatedDevice, given: tuple[object, ...], more: dict[str, object]) -> bool:

@@ -206,13 +206,3 @@ def require_divisor(warp: Int, record: Int, mask: Int, size: Int, why: Int) -> I
     if zeros:
         return suspect(warp, record, why)
     return record + RECORD_BYTES
-
-
-def give_up(warp: Int, record: Int, mask: Int, why: Int) -> Int:
-    """An instruction that the executor leaves to the judge."""
-    return suspect(warp, record, why)
-
-
-def go_on(warp: Int, record: Int, mask: Int) -> Int:
-    """An instruction without effect."""
-    return record + RECORD_BYTES

@@ -78,5 +78,4 @@ MEANT, NONCOHERENT = 1, 2
     SPACE,
     COPY,
     ROOM,
-    TRAP,
-) = range(13)
+) = range(12)

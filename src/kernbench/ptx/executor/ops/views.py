@@ -33,12 +33,12 @@ def _view(name: str) -> Callable[[Int], Any]:
 
 
 bytes_at, halves_at, words_at, longs_at = (_view(name) for name in ("u1", "u2", "u4", "u8"))
-ints_at, numbers_at, floats_at, doubles_at = (_view(name) for name in ("i4", "i8", "f4", "f8"))
+ints_at, numbers_at, floats_at = (_view(name) for name in ("i4", "i8", "f4"))
 # the same with one element for each lane
-flags_of, bytes_of, words_of, longs_of = (_Compiled(ROWS[name]) for name in ("b1", "u1", "u4", "u8"))
+flags_of, words_of = (_Compiled(ROWS[name]) for name in ("b1", "u4"))
 no_flags = _Compiled(EMPTIES["b1"])
 # 256 elements that only the operation has
-floats, ints, doubles, longs = (_Compiled(SPACES[name]) for name in ("f4", "i4", "f8", "u8"))
+floats, ints = (_Compiled(SPACES[name]) for name in ("f4", "i4"))
 # how many bits are set, and the number of the lowest one (64 if none is)
 ones = _Compiled(Instruction((INT,), INT, "call i64 @llvm.ctpop.i64(i64 {0})"))
 lowest = _Compiled(Instruction((INT,), INT, "call i64 @llvm.cttz.i64(i64 {0}, i1 false)"))

@@ -4,7 +4,7 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes import warp_kernels as kernels
 from kernbench.ptx.executor.ops.flow import suspect
-from kernbench.ptx.executor.ops.layout import DIVERGED, OPERANDS, RECORD_BYTES, REGISTERS
+from kernbench.ptx.executor.ops.layout import ADDRESSES, DIVERGED, OPERANDS, RECORD_BYTES, REGISTERS
 from kernbench.ptx.executor.ops.views import Flag, Int, flags_of, no_flags, numbers_at, words_at, words_of
 
 EVERYBODY = 0xFFFFFFFF
@@ -31,8 +31,8 @@ def shuffle(warp: Int, record: Int, mask: Int, mode: Int, predicate: Int) -> Int
     given = 1 + predicate
     if not meets(warp, record, mask, given + 3):
         return suspect(warp, record, DIVERGED)
-    found = words_of(warp + 8 * 96)
-    bits = flags_of(warp + 8 * 112)
+    found = words_of(warp + 8 * ADDRESSES)
+    bits = flags_of(warp + 8 * (ADDRESSES + 16))
     inside = bits if predicate else no_flags()
     a, b = words_of(operand(warp, record, given)), words_of(operand(warp, record, given + 1))
     c, members = words_of(operand(warp, record, given + 2)), words_of(operand(warp, record, given + 3))
@@ -54,7 +54,7 @@ def exchange(warp: Int, record: Int, mask: Int, step: Int) -> Int:
     if not meets(warp, record, mask, 2):
         return suspect(warp, record, DIVERGED)
     source, out = words_at(operand(warp, record, 1)), words_at(operand(warp, record, 0))
-    found = words_at(warp + 8 * 96)
+    found = words_at(warp + 8 * ADDRESSES)
     for lane in range(32):
         found[lane] = source[lane ^ step]
     for lane in range(32):
@@ -66,7 +66,7 @@ def vote(warp: Int, record: Int, mask: Int, mode: Int, ballot: Int) -> Int:
     """vote.sync: target, predicate and mask."""
     if not meets(warp, record, mask, 2):
         return suspect(warp, record, DIVERGED)
-    found = words_of(warp + 8 * 96)
+    found = words_of(warp + 8 * ADDRESSES)
     a, members = flags_of(operand(warp, record, 1)), words_of(operand(warp, record, 2))
     voted(mode, a, members, no_flags(), found)
     if ballot:
@@ -84,7 +84,7 @@ def reduce(warp: Int, record: Int, mask: Int, operation: Int, absolute: Int, nan
     """redux.sync: target, value and mask."""
     if not meets(warp, record, mask, 2):
         return suspect(warp, record, DIVERGED)
-    found = words_of(warp + 8 * 96)
+    found = words_of(warp + 8 * ADDRESSES)
     a, members = words_of(operand(warp, record, 1)), words_of(operand(warp, record, 2))
     reduced(operation, a, members, no_flags(), found, absolute != 0, nan != 0)
     out = words_of(operand(warp, record, 0))
