@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.analysis.analysis import retried_waits
 from kernbench.ptx.emulator.analysis.in_flight import may_touch_in_flight
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot, Slot
@@ -19,7 +20,18 @@ from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.steps import Computed, Step
 from kernbench.ptx.executor.compiling import Guard, Operation, Warpwide, is_plain
 from kernbench.ptx.executor.lanewise import division, lanewise
-from kernbench.ptx.executor.ops import copies, flow, loads_stores, products, updates, warpgroups, warps
+from kernbench.ptx.executor.ops import (
+    barriers,
+    bulk_copies,
+    copies,
+    flow,
+    loads_stores,
+    mbarriers,
+    products,
+    updates,
+    warpgroups,
+    warps,
+)
 from kernbench.ptx.executor.ops.layout import DIVISION, LANES, MOST_OPERANDS, OPERANDS, RECORD_BYTES, SOME_OPERANDS
 
 # rows of registers begin at multiples of this
@@ -40,6 +52,7 @@ class Rows:
     - `values`: constants and values of a launch, each with the offset of its row.
     - `nbytes`: bytes of a warp's registers.
     - `entry`: the record at which warps begin.
+    - `clocked`: whether vector clocks are needed, as there is asynchronous work, or there are barriers of some warps.
     """
 
     code: Array
@@ -48,6 +61,7 @@ class Rows:
     values: tuple[tuple[int, Slot], ...]
     nbytes: int
     entry: int
+    clocked: bool
 
 
 @dataclass(eq=False)
@@ -64,6 +78,7 @@ class _Writer:
     # the record of each block, and branches with their target blocks
     blocks: dict[int, int] = field(default_factory=dict)
     branches: list[tuple[int, int]] = field(default_factory=list)
+    clocked: bool = False
 
     def __post_init__(self) -> None:
         self.table = self.decoded.table
@@ -117,7 +132,9 @@ class _Writer:
         operations = np.array([line[0] for line in self.lines], np.int32)
         slots = self.table.slots
         values = tuple((at, slots[n]) for n, at in self.offsets.items() if not isinstance(slots[n], RegisterSlot))
-        return Rows(code, operations, tuple(self.operations), values, self.room, self.blocks[self.body.code.entry])
+        return Rows(
+            code, operations, tuple(self.operations), values, self.room, self.blocks[self.body.code.entry], self.clocked
+        )
 
 
 def rows_of(decoded: Decoded, ends: frozenset[int]) -> Rows:
@@ -298,6 +315,7 @@ def _group_product(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None
     writer.add(Warpwide(warpgroups.begin_product, statics), first, 0, d.site.number)
     for some in more:
         writer.add(Warpwide(flow.more_operands), some, 0, d.site.number)
+    writer.clocked = True
 
 
 def _copy(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
@@ -311,6 +329,83 @@ def _copy(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     writer.add(
         Warpwide(copies.begin_copy, statics), slots, _signed(row.immediate), d.site.number, _signed(offset) & 0xFFFFFFFF
     )
+
+
+def _mbarrier(function: Callable[..., object]) -> Adder:
+    """An operation on mbarriers, whose address is the last operand."""
+
+    def add(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+        _guarded(writer, guard)
+        statics = (*row.constants, _is_wide(writer, row.slots[-1]))
+        writer.add(Warpwide(function, statics), row.slots, _signed(row.immediate), d.site.number)
+        writer.clocked = True
+
+    return add
+
+
+def _size(writer: _Writer, slot: int) -> int:
+    return np.dtype(writer.table.slots[slot].dtype).itemsize
+
+
+def _arrive(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    _guarded(writer, guard)
+    count, nbytes = (_size(writer, slot) for slot in row.slots[-3:-1])
+    statics = (*row.constants, (count, nbytes), _is_wide(writer, row.slots[-1]))
+    writer.add(Warpwide(mbarriers.arrive, statics), row.slots, _signed(row.immediate), d.site.number)
+    writer.clocked = True
+
+
+def _wait_for_phase(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    if guard is not None:
+        raise UnsupportedError("a wait with a guard")
+    retried, ignored = retried_waits([writer.body])
+    how = row.constants[0] | 2 * (d.site.number in retried) | 4 * (d.site.number not in ignored)
+    statics = (how, _size(writer, row.slots[1]), _is_wide(writer, row.slots[-1]))
+    writer.add(Warpwide(mbarriers.wait_for_phase, statics), row.slots, _signed(row.immediate), d.site.number)
+    writer.clocked = True
+
+
+def _bulk(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    """Bulk copies: addresses, a size or coordinates, and the offsets of the addresses."""
+    wide = [_is_wide(writer, slot) for slot in row.slots[:3]]
+    ends = len(row.constants)
+    rank, sizes = len(row.slots) - ends, {_size(writer, slot) for slot in row.slots[ends:]}
+    offsets = [_signed(one) for one in row.constants]
+    if sizes != {4} or any(not -(1 << 31) <= one < 1 << 31 for one in offsets):
+        raise UnsupportedError(d.instruction.name)
+    made: dict[str, tuple[Callable[..., object], tuple[int, ...], list[int]]] = {
+        "bulk load": (bulk_copies.load_range, (wide[0], wide[1]), offsets),
+        "bulk store": (bulk_copies.store_range, (wide[0],), offsets),
+        "box load": (bulk_copies.load_box, (rank, wide[0], wide[1]), offsets),
+        "box store": (bulk_copies.store_box, (rank, wide[0]), offsets[1:]),
+    }
+    function, statics, raw = made[row.operation]
+    _guarded(writer, guard)
+    writer.add(Warpwide(function, statics), row.slots, 0, d.site.number, *(one & 0xFFFFFFFF for one in raw))
+    writer.clocked = True
+
+
+def _barrier(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    _guarded(writer, guard)
+    # where warps only arrive, a barrier for all threads of the block is none of the block
+    counted = any(one.row is not None and one.row.constants[:1] == (0,) for one in writer.body if _is_barrier(one))
+    statics = (*row.constants, int(counted))
+    writer.add(Warpwide(barriers.wait_at_barrier, statics), row.slots, row.immediate, d.site.number)
+    writer.clocked |= row.immediate >> 8 != 0
+
+
+def _is_barrier(d: Decoding) -> bool:
+    return d.row is not None and d.row.operation == "barrier"
+
+
+def _asynchronous(function: Callable[..., object]) -> Adder:
+    add = _plain(function)
+
+    def made(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+        add(writer, d, row, guard)
+        writer.clocked = True
+
+    return made
 
 
 def _plain(function: Callable[..., object], *statics: int) -> Adder:
@@ -363,7 +458,7 @@ _ROWS: dict[str, Adder] = {
         (f"vector update.{space}" for space in ("global", "generic", "shared", "local", "cluster")), _vectors
     ),
     "store matrices": _matrices,
-    "barrier": _plain(flow.wait_at_barrier),
+    "barrier": _barrier,
     "meet": _plain(flow.meet_warp),
     "shuffle": _plain(warps.shuffle),
     "vote": _plain(warps.vote),
@@ -375,9 +470,18 @@ _ROWS: dict[str, Adder] = {
     "load matrices": _matrices,
     "product": _product,
     "group product": _group_product,
-    "commit products": _plain(warpgroups.commit_products),
-    "wait for products": _plain(warpgroups.wait_for_products),
-    "show writes": _plain(warpgroups.show_writes),
+    "commit products": _asynchronous(warpgroups.commit_products),
+    "wait for products": _asynchronous(warpgroups.wait_for_products),
+    "show writes": _asynchronous(warpgroups.show_writes),
+    "show mbarriers": _asynchronous(mbarriers.fence_initialisation),
+    "mbarrier init": _mbarrier(mbarriers.initialise),
+    "mbarrier inval": _mbarrier(mbarriers.invalidate),
+    "mbarrier bytes": _mbarrier(mbarriers.transact),
+    "mbarrier arrive": _arrive,
+    "mbarrier wait": _wait_for_phase,
+    **dict.fromkeys(("bulk load", "bulk store", "box load", "box store"), _bulk),
+    "commit stores": _asynchronous(bulk_copies.commit_stores),
+    "wait for stores": _asynchronous(bulk_copies.wait_for_stores),
     "branch": _branch,
     "end": _end,
     "divide": _divide,

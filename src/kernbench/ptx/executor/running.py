@@ -14,6 +14,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.building import take_decoded
+from kernbench.ptx.emulator.checks.asynchronous.asynchronous import leaves_init_fences_out
 from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.emulator.engine.schedule import Schedule
 from kernbench.ptx.emulator.lanes.slots import ArgumentSlot, ConstantSlot, Slot, SpecialSlot, SymbolSlot
@@ -23,12 +24,16 @@ from kernbench.ptx.emulator.program.layout import RESERVED
 from kernbench.ptx.emulator.program.meter import Counts
 from kernbench.ptx.emulator.program.program import Program, WaitLoop
 from kernbench.ptx.executor.compiling import addresses
+from kernbench.ptx.executor.maps import map_row
 from kernbench.ptx.executor.ops import layout
+from kernbench.ptx.executor.ops.bulk_copies import MAP_WORDS, MOST_MAPS
+from kernbench.ptx.executor.ops.clocks import COLUMNS, MOST_MBARRIERS, MOST_UNITED, MOST_VECTORS, VECTOR_BYTES
 from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
-from kernbench.ptx.executor.ops.layout import GROUP_WARPS, LANES
+from kernbench.ptx.executor.ops.layout import LANES
+from kernbench.ptx.executor.ops.mbarriers import MBARRIER_BYTES, MOST_NAMED, NAMED_BYTES
 from kernbench.ptx.executor.ops.running_blocks import PROCESSOR, X, Y, Z, run_blocks
 from kernbench.ptx.executor.ops.shadow import ENTRY_WORDS, ROW_BYTES
-from kernbench.ptx.executor.ops.warpgroups import MOST_PRODUCTS, PIECE, PRODUCT_WORDS, ROOM_BYTES
+from kernbench.ptx.executor.ops.warpgroups import PIECE, ROOM_BYTES
 from kernbench.ptx.executor.rows import Rows, UnsupportedError, rows_of
 from kernbench.ptx.executor.stamps import stamps_of
 from kernbench.ptx.executor.tables import accesses_of, arrays_of
@@ -47,6 +52,8 @@ _ROWS: "WeakKeyDictionary[Program, Rows | str]" = WeakKeyDictionary()
 # how often a program that was never run to its end was suspect; after so many times it is not tried again
 _SUSPECT: "WeakKeyDictionary[Program, int]" = WeakKeyDictionary()
 _PATIENCE, _MOST_LAUNCHES = 3, 1 << 60
+# the addresses of the tensor maps that a program has used
+_MAPS: "WeakKeyDictionary[Program, tuple[int, ...]]" = WeakKeyDictionary()
 
 
 def rows_for(program: Program) -> Rows | str:
@@ -78,7 +85,7 @@ def _made(program: Program) -> Rows:
 
 def _may_wait(loop: WaitLoop) -> bool:
     """Whether a loop seems to wait for another thread, which may not have begun; others end, or use up the budget."""
-    return loop.waits or loop.takes or loop.timed
+    return (loop.waits and not loop.for_mbarriers) or loop.takes or loop.timed
 
 
 def is_run(launch: Launch) -> bool:
@@ -90,15 +97,29 @@ def is_run(launch: Launch) -> bool:
     if isinstance(rows, str) or _SUSPECT.get(program, 0) >= _PATIENCE:
         return False
     try:
-        run = _Run(launch, rows)
+        done = _is_done(launch, rows)
     except (UnsupportedError, MemoryError, RuntimeError, OSError) as error:
         # there may be no compiler here, or no addresses for stamps
         _LOG.debug("%s: %s", program.kernel.name, error)
         return False
-    done = run.go()
     # one that was run once is worth every further attempt
     _SUSPECT[program] = _SUSPECT.get(program, 0) + 1 if not done else -_MOST_LAUNCHES
     return done
+
+
+def _is_done(launch: Launch, rows: Rows) -> bool:
+    """Run a launch; again from the beginning for each tensor map that was not known before."""
+    program = launch.program
+    while True:
+        run = _Run(launch, rows)
+        if run.go():
+            return True
+        address = int(run.block[layout.UNKNOWN_MAP])
+        known = _MAPS.get(program, ())
+        if not address or address in known:
+            return False
+        # a program may have other maps in each launch
+        _MAPS[program] = (*known[1 - MOST_MAPS :], address)
 
 
 def _fits(launch: Launch) -> bool:
@@ -162,12 +183,39 @@ class _Run:
         block[layout.SHARED_WRITES], block[layout.SHARED_READS] = at + 2 * size, at + 3 * size
         block[layout.SHARED_BYTES], block[layout.LAUNCH] = launch.shared_bytes, self.words.ctypes.data
         block[layout.WARPS] = launch.warps_per_cta
-        # what wgmma needs: readers of pieces of shared memory, operations in flight, and room for tiles
-        self.readers = np.zeros(size // PIECE + 1, np.uint8)
-        self.products = np.zeros((-(-launch.warps_per_cta // GROUP_WARPS), 1 + MOST_PRODUCTS * PRODUCT_WORDS), np.int64)
-        self.room = _aligned(ROOM_BYTES)
-        block[layout.READERS_AT], block[layout.PRODUCTS_AT] = self.readers.ctypes.data, self.products.ctypes.data
-        block[layout.ROOM_AT] = self.room.ctypes.data
+        if self.rows.clocked:
+            self._make_clocks(size)
+
+    def _make_clocks(self, size: int) -> None:
+        """What vector clocks, mbarriers and asynchronous work need."""
+        launch, block = self.launch, self.block
+        parts = {
+            layout.VECTORS_AT: VECTOR_BYTES * (MOST_VECTORS + 1),
+            layout.AGENTS_AT: 16 * COLUMNS,
+            layout.UNITED_AT: 24 * MOST_UNITED,
+            layout.JOINED_AT: VECTOR_BYTES,
+            layout.ROOM_AT: ROOM_BYTES,
+            layout.SWIZZLES_AT: size // PIECE + 2,
+            layout.MBARRIERS_AT: MBARRIER_BYTES * MOST_MBARRIERS,
+            layout.MBARRIER_NUMBERS_AT: size // 8 + 2,
+            layout.HELD_AT: VECTOR_BYTES * MOST_MBARRIERS,
+            layout.DONE_AT: VECTOR_BYTES * MOST_MBARRIERS,
+            layout.NAMED_AT: NAMED_BYTES * MOST_NAMED,
+            layout.MAPS_AT: 8 * MAP_WORDS * MOST_MAPS,
+        }
+        self.clocks = {word: sparse_bytes(nbytes) for word, nbytes in parts.items()}
+        for word, memory in self.clocks.items():
+            block[word] = memory.ctypes.data
+        self.known = sparse_bytes(2 * VECTOR_BYTES * launch.warps_per_cta)
+        self.clocks[layout.AGENTS_AT].view(np.int64)[1::2] = -1
+        self.clocks[layout.UNITED_AT].view(np.int64)[2::3] = -1
+        block[layout.CLOCKED] = 1
+        block[layout.SHOWS_INITIALISATION] = not leaves_init_fences_out(launch.program)
+        maps = _MAPS.get(launch.program, ())
+        table = self.clocks[layout.MAPS_AT].view(np.int64).reshape(MOST_MAPS, MAP_WORDS)
+        for number, address in enumerate(maps):
+            table[number] = map_row(launch, address)
+        block[layout.MAP_COUNT] = len(maps)
 
     def _make_warps(self) -> None:
         launch, count = self.launch, self.launch.warps_per_cta
@@ -181,6 +229,9 @@ class _Run:
         warps[:, layout.BLOCK] = self.block.ctypes.data
         warps[:, layout.COPIES_AT] = self.copies.ctypes.data + 8 * (MOST_COPIES + MOST_GROUPS) * np.arange(count)
         warps[:, layout.GROUPS_AT] = warps[:, layout.COPIES_AT] + 8 * MOST_COPIES
+        if self.rows.clocked:
+            warps[:, layout.KNOWN_AT] = self.known.ctypes.data + 2 * VECTOR_BYTES * np.arange(count)
+            warps[:, layout.ELECTED_AT] = warps[:, layout.KNOWN_AT] + VECTOR_BYTES
         threads = np.arange(count * LANES) < launch.threads
         self.alive: Array = (threads.reshape(count, LANES) << np.arange(LANES)).sum(axis=1).astype(np.int64)
         specials = []

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kernbench.ptx.executor.ops.clocks import EVERY_BYTE, PENDING
 from kernbench.ptx.executor.ops.flow import suspect
 from kernbench.ptx.executor.ops.layout import (
     ADDRESSES,
@@ -26,7 +27,7 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_WRITES,
 )
 from kernbench.ptx.executor.ops.loads_stores import GLOBAL_BASE, addresses_of, global_array, shared_rows
-from kernbench.ptx.executor.ops.shadow import EVERY_BYTE, PENDING, READ, WRITE, is_written_alone, note_shared
+from kernbench.ptx.executor.ops.shadow import READ, WRITE, is_written_alone, note_shared
 from kernbench.ptx.executor.ops.views import Int, ints_at, lowest, numbers_at, words_at
 
 # words that a warp may copy at once, and groups of copies

@@ -26,24 +26,33 @@ SOME_OPERANDS = 16
     ALIVE,
     NOW,
     MET,
+    KNOWN_FLOOR,
+    KNOWN_AT,
+    ELECTED,
+    ELECTED_AT,
     COPIES,
     GROUPS,
     COPIES_AT,
     GROUPS_AT,
     LEFT,
     COMMITTED,
-    SHOWN,
-    SHOWN_BEFORE,
-    SEEN,
-) = range(19)
+    STORED,
+    STORES_BEGUN,
+    STORES_DONE,
+    STORE_LANE,
+    PRODUCTS_BEGUN,
+    PRODUCTS_DONE,
+    WAITS_AT,
+) = range(27)
 # fragments of a warp that wait for their turn: pairs of a mask and a record
-FIRST_PART = 24
+FIRST_PART = 28
 MOST_PARTS = LANES
 # behind them room for 32 addresses, and for what an operation holds
 ADDRESSES = 96
 WARP_WORDS = ADDRESSES + LANES + 32
-# a warp waits at a barrier, or for the others of its warpgroup
-RUNS, WAITS, ENDED, MEETS = range(4)
+# a warp waits at a barrier of the block, for the others of its warpgroup, for a phase of an mbarrier, or at a barrier
+# of some warps
+RUNS, WAITS, ENDED, MEETS, PARKED, COUNTED = range(6)
 # warps of a warpgroup
 GROUP_WARPS = 4
 
@@ -59,13 +68,30 @@ GROUP_WARPS = 4
     LAUNCH,
     WARPS,
     WARPS_AT,
-    VISIBLE,
-    READING,
-    READERS_AT,
-    PRODUCTS_AT,
+    CLOCKED,
+    VECTORS_AT,
+    NEXT_VECTOR,
+    FIRST_VECTOR,
+    AGENTS_AT,
+    UNITED_AT,
+    JOINED_AT,
     ROOM_AT,
-) = range(15)
-BLOCK_WORDS = 16
+    SWIZZLES_AT,
+    MBARRIERS_AT,
+    MBARRIER_NUMBERS_AT,
+    MBARRIER_COUNT,
+    HELD_AT,
+    DONE_AT,
+    SHOWS_INITIALISATION,
+    NAMED_AT,
+    EVENTS,
+    MAPS_AT,
+    MAP_COUNT,
+    UNKNOWN_MAP,
+    SHOWN_LAST,
+    READ_LAST,
+) = range(32)
+BLOCK_WORDS = 32
 
 # words of a launch
 (

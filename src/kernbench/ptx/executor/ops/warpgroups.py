@@ -1,14 +1,25 @@
 """wgmma: four warps meet in an operation, and the last performs it; registers and tiles are in flight until a wait.
 
-Which registers a program touches too early is known before it runs (`emulator.analysis.in_flight`). Of shared memory
-there is a count for each piece of 16 bytes: how many operations in flight read it. Ordinary writes are seen by an
-operation after a proxy fence of a warp that knew of them: `SHOWN` is the time of a warp before which its own accesses
-are shown, `SEEN` that for all that it knew of other warps, and `VISIBLE` what the whole block knows to be shown.
+Which registers a program touches too early is known before it runs (`emulator.analysis.in_flight`). An operation knows
+what each of its warps knew when it came; its tiles are read by an actor of its own (`ops.clocks`), and whoever knows of
+a wait for its group knows that they have been read.
 """
 
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Float32s, Int32s
+from kernbench.ptx.executor.ops.clocks import (
+    PRODUCTS,
+    agent_stamp,
+    begin_work,
+    fill,
+    is_shown,
+    join,
+    known_to,
+    read_by_agent,
+    seen_by,
+    show,
+)
 from kernbench.ptx.executor.ops.flow import LAST_TIME, operand_at, suspect
 from kernbench.ptx.executor.ops.layout import (
     ALIVE,
@@ -16,39 +27,39 @@ from kernbench.ptx.executor.ops.layout import (
     BOUNDS,
     COMMITTED,
     DIVERGED,
+    EVERYBODY,
     FLOOR,
     GROUP_WARPS,
+    JOINED_AT,
+    KNOWN_AT,
     MEETS,
     MET,
     NO_SUSPECT,
     NOW,
     NUMBER,
     PARTS,
-    PRODUCTS_AT,
+    PRODUCTS_BEGUN,
+    PRODUCTS_DONE,
     RACE,
-    READERS_AT,
-    READING,
     RECORD_BYTES,
     REGISTERS,
     RESUME,
     ROOM,
     ROOM_AT,
     RUNS,
-    SEEN,
     SHARED,
     SHARED_BYTES,
     SHARED_READS,
     SHARED_STATES,
     SHARED_WRITES,
-    SHOWN,
-    SHOWN_BEFORE,
     SPACE,
     STATE,
+    SWIZZLES_AT,
     UNWRITTEN,
-    VISIBLE,
     WARP_WORDS,
     WARPS,
 )
+from kernbench.ptx.executor.ops.mbarriers import show_initialisation
 from kernbench.ptx.executor.ops.products import (
     add_columns,
     element_of,
@@ -58,9 +69,7 @@ from kernbench.ptx.executor.ops.products import (
     least_exponent,
     take_addends,
 )
-from kernbench.ptx.executor.ops.shadow import EVERY_BYTE, MANY, PENDING
 from kernbench.ptx.executor.ops.views import (
-    Flag,
     Int,
     bytes_at,
     floats,
@@ -73,10 +82,6 @@ from kernbench.ptx.executor.ops.views import (
 )
 
 WARP_BYTES = 8 * WARP_WORDS
-# operations of a warpgroup that may be in flight, and the words of each: the descriptors, the rows and layouts of the
-# tiles, and the group
-MOST_PRODUCTS, PRODUCT_WORDS = 256, 4
-A_TILE, B_TILE, FORM, GROUP = range(PRODUCT_WORDS)
 IN_REGISTERS = -1
 # bytes of a piece of a tile, of a tile's row along K, and rows of A
 PIECE, ROW, A_ROWS = 16, 32, 64
@@ -139,17 +144,23 @@ def begin_product(
     b = numbers_at(w[BLOCK])
     rows, kind, other_kind = form
     first = warp - WARP_BYTES * (w[NUMBER] & (GROUP_WARPS - 1))
-    if mask != 0xFFFFFFFF or w[PARTS] != 0 or w[NUMBER] | (GROUP_WARPS - 1) >= b[WARPS]:
+    if mask != EVERYBODY or w[PARTS] != 0 or w[NUMBER] | (GROUP_WARPS - 1) >= b[WARPS]:
         return suspect(warp, record, DIVERGED)
     w[STATE] = MEETS
     w[RESUME] = record
-    for number in range(GROUP_WARPS):
-        member = numbers_at(first + WARP_BYTES * number)
-        if member[STATE] != MEETS or member[RESUME] != record:
-            return 0
-        if member[COMMITTED] != w[COMMITTED]:
-            return suspect(warp, record, DIVERGED)
-    why = take_tiles(first, record, rows, in_registers, across)
+    come = members_at(first, record)
+    if come < GROUP_WARPS:
+        return 0 if come >= 0 else suspect(warp, record, DIVERGED)
+    a_bits = np.int64(IN_REGISTERS) if in_registers else first_number(first, record, 0)
+    b_bits = first_number(first, record, 1 + 3 * in_registers)
+    if b_bits == -1 or (a_bits == -1 and not in_registers):
+        return suspect(warp, record, SPACE)
+    join_members(first)
+    why: Int = np.int64(NO_SUSPECT)
+    if not in_registers:
+        why = take_tile(first, a_bits, A_ROWS, across[0], b[ROOM_AT])
+    if why == NO_SUSPECT:
+        why = take_tile(first, b_bits, rows, across[1], b[ROOM_AT] + B_WORDS_AT)
     if why != NO_SUSPECT:
         return suspect(warp, record, why)
     begin = 2 + 3 * in_registers + (adds >> 1)
@@ -162,7 +173,20 @@ def begin_product(
         member = numbers_at(first + WARP_BYTES * number)
         member[STATE] = RUNS
         member[RESUME] = record + RECORD_BYTES
+        member[PRODUCTS_BEGUN] = w[COMMITTED] + 1
     return record + RECORD_BYTES
+
+
+def members_at(first: Int, record: Int) -> Int:
+    """How many warps of a warpgroup have come to an operation; -1 if all have, and count their groups differently."""
+    found: Int = 0
+    alike: Int = 0
+    for number in range(GROUP_WARPS):
+        member = numbers_at(first + WARP_BYTES * number)
+        if member[STATE] == MEETS and member[RESUME] == record:
+            found += 1
+            alike += np.int64(member[COMMITTED] == numbers_at(first)[COMMITTED])
+    return np.int64(-1) if found == GROUP_WARPS and alike < GROUP_WARPS else found
 
 
 def first_number(first: Int, record: Int, operand: Int) -> Int:
@@ -175,57 +199,53 @@ def first_number(first: Int, record: Int, operand: Int) -> Int:
     return found
 
 
-def take_tiles(first: Int, record: Int, rows: Int, in_registers: Int, across: tuple[Int, Int]) -> Int:
-    """Check and gather the tiles of an operation, which are in flight from now on; returns what is suspect of them."""
-    w = numbers_at(first)
-    b = numbers_at(w[BLOCK])
-    entry = b[PRODUCTS_AT] + 8 * (w[NUMBER] >> 2) * (1 + MOST_PRODUCTS * PRODUCT_WORDS)
-    across_a, across_b = across
-    count = numbers_at(entry)[0]
-    if count >= MOST_PRODUCTS:
-        return np.int64(ROOM)
-    a_bits = np.int64(IN_REGISTERS) if in_registers else first_number(first, record, 0)
-    b_bits = first_number(first, record, 1 + 3 * in_registers)
-    if b_bits == -1 or (a_bits == -1 and not in_registers):
-        return np.int64(SPACE)
-    why: Int = np.int64(NO_SUSPECT)
-    if not in_registers:
-        why = take_tile(first, a_bits, A_ROWS, across_a, b[ROOM_AT])
-    if why == NO_SUSPECT:
-        why = take_tile(first, b_bits, rows, across_b, b[ROOM_AT] + B_WORDS_AT)
-    if why != NO_SUSPECT:
-        return why
-    one = numbers_at(entry + 8 * (1 + PRODUCT_WORDS * count))
-    one[A_TILE], one[B_TILE] = a_bits, b_bits
-    one[FORM], one[GROUP] = rows << 2 | across_a << 1 | across_b, w[COMMITTED]
-    numbers_at(entry)[0] = count + 1
-    b[READING] += 1
-    return why
+def join_members(first: Int) -> None:
+    """What an operation knows: all that its warps know, and what each of them did before it last met."""
+    b = numbers_at(numbers_at(first)[BLOCK])
+    joined = halves_at(b[JOINED_AT])
+    fill(b[JOINED_AT], 0)
+    for number in range(GROUP_WARPS):
+        warp = first + WARP_BYTES * number
+        join(known_to(warp, EVERYBODY), b[JOINED_AT])
+    for number in range(GROUP_WARPS):
+        w = numbers_at(first + WARP_BYTES * number)
+        joined[w[NUMBER]] = w[MET]
+    begin_work(numbers_at(first)[BLOCK])
 
 
 def take_tile(first: Int, bits: Int, rows: Int, across: Int, out: Int) -> Int:
-    """Check a tile, copy its words to [8, rows] of `out`, and count it as read."""
-    b = numbers_at(numbers_at(first)[BLOCK])
+    """Check a tile, copy its words to [8, rows] of `out`, and enter its words as read."""
+    w = numbers_at(first)
+    b = numbers_at(w[BLOCK])
     tile, memory, states = tile_of(bits, across), b[SHARED], b[SHARED_STATES]
-    writes, readers = b[SHARED_WRITES], bytes_at(b[READERS_AT])
-    latest, unwritten, end = np.uint32(0), np.uint32(0), b[SHARED_BYTES] - PIECE
+    seen, ground, end = seen_by(w[BLOCK], b[JOINED_AT]), b[FLOOR], b[SHARED_BYTES] - PIECE
+    mine = agent_stamp(w[BLOCK], PRODUCTS + (w[NUMBER] >> 2), w[COMMITTED] + 1)
+    swizzle = swizzle_of(bits)
+    swizzles, unwritten = bytes_at(b[SWIZZLES_AT]), np.uint32(0)
     for line in range(lines_of(rows, across)):
         for piece in range(pieces_of(rows, across)):
             at = piece_at(tile, line, piece)
             if at > end:
                 return np.int64(BOUNDS)
+            if swizzles[at >> 4] and np.int64(swizzles[at >> 4]) != swizzle:
+                return np.int64(SPACE)
+            held, reads = words_at(states + at), words_at(b[SHARED_READS] + at)
             for word in range(4):
-                unwritten |= (words_at(states + at)[word] & np.uint32(0x7F7F7F7F)) ^ np.uint32(0x03030303)
-                latest = max(latest, words_at(writes + at)[word])
-            if readers[at >> 4] == 255:
-                return np.int64(ROOM)
-            readers[at >> 4] += 1
+                unwritten |= (held[word] & np.uint32(0x7F7F7F7F)) ^ np.uint32(0x03030303)
+                stamp = np.int64(words_at(b[SHARED_WRITES] + at)[word])
+                if stamp >> 16 >= seen and not is_shown(w[BLOCK], stamp):
+                    return np.int64(RACE)
+                reads[word] = read_by_agent(w[BLOCK], np.int64(reads[word]), mine, ground)
             copy_piece(memory + at, out, rows, line, piece, across)
-    if unwritten != np.uint32(0):
-        return np.int64(UNWRITTEN)
-    if np.int64(latest >> 16) >= seen_by(first) and not all_shown(first, tile, rows, across):
-        return np.int64(RACE)
-    return np.int64(NO_SUSPECT)
+    return np.int64(UNWRITTEN) if unwritten != np.uint32(0) else np.int64(NO_SUSPECT)
+
+
+def swizzle_of(bits: Int) -> Int:
+    """The mark of boxes with a descriptor's swizzle; none has that of a pattern that begins elsewhere."""
+    swizzle = bits >> 62 & 3
+    if swizzle and bits >> 49 & 7:
+        return np.int64(255)
+    return 1 + ((4 - swizzle) & 3)
 
 
 def copy_piece(source: Int, out: Int, rows: Int, line: Int, piece: Int, across: Int) -> None:
@@ -239,38 +259,6 @@ def copy_piece(source: Int, out: Int, rows: Int, line: Int, piece: Int, across: 
     words, held = words_at(out + 4 * (4 * rows * piece + line)), words_at(source)
     for number in range(4):
         words[rows * number] = held[number]
-
-
-def seen_by(first: Int) -> Int:
-    """The time before which all writes are shown to the operations of a warpgroup."""
-    found = numbers_at(numbers_at(first)[BLOCK])[VISIBLE]
-    for number in range(GROUP_WARPS):
-        found = max(found, numbers_at(first + WARP_BYTES * number)[SEEN])
-    return found
-
-
-def all_shown(first: Int, tile: Tile, rows: Int, across: Int) -> Flag:
-    """Whether each word of a tile was last written before a proxy fence of which the warpgroup knows.
-
-    Lanes of its own warps must have met since, too.
-    """
-    w = numbers_at(first)
-    b = numbers_at(w[BLOCK])
-    seen, warps = seen_by(first), first - WARP_BYTES * w[NUMBER]
-    for line in range(lines_of(rows, across)):
-        for piece in range(pieces_of(rows, across)):
-            held = words_at(b[SHARED_WRITES] + piece_at(tile, line, piece))
-            for word in range(4):
-                stamp = np.int64(held[word])
-                time, writer = stamp >> 16, stamp >> 6 & 63
-                if time >= seen:
-                    if time == PENDING or writer >= b[WARPS]:
-                        return False
-                    other = numbers_at(warps + WARP_BYTES * writer)
-                    mine = writer >> 2 == w[NUMBER] >> 2
-                    if time >= other[SHOWN_BEFORE] and not (mine and time < min(other[SHOWN], other[MET])):
-                        return False
-    return True
 
 
 def take_words(first: Int, record: Int, out: Int) -> None:
@@ -347,55 +335,19 @@ def commit_products(warp: Int, record: Int, mask: Int) -> Int:
 def wait_for_products(warp: Int, record: Int, mask: Int, keep: Int) -> Int:
     """wgmma.wait_group: all groups but the last `keep` are complete; the warp knows it, and others that meet it."""
     w = numbers_at(warp)
-    b = numbers_at(w[BLOCK])
     if mask != w[ALIVE]:
         return suspect(warp, record, DIVERGED)
-    entry = b[PRODUCTS_AT] + 8 * (w[NUMBER] >> 2) * (1 + MOST_PRODUCTS * PRODUCT_WORDS)
-    count, done, left = numbers_at(entry)[0], w[COMMITTED] - keep, 0
-    for number in range(count):
-        one = entry + 8 * (1 + PRODUCT_WORDS * number)
-        if numbers_at(one)[GROUP] < done:
-            leave_tiles(warp, one)
-            b[READING] -= 1
-        else:
-            kept = numbers_at(entry + 8 * (1 + PRODUCT_WORDS * left))
-            for word in range(PRODUCT_WORDS):
-                kept[word] = numbers_at(one)[word]
-            left += 1
-    numbers_at(entry)[0] = left
+    done = max(w[PRODUCTS_DONE], w[COMMITTED] - keep)
+    w[PRODUCTS_DONE] = done
+    halves_at(w[KNOWN_AT])[PRODUCTS + (w[NUMBER] >> 2)] = done
     return record + RECORD_BYTES
 
 
-def leave_tiles(warp: Int, one: Int) -> None:
-    """An operation has read its tiles, as a warp knows from now on."""
-    p = numbers_at(one)
-    if p[A_TILE] != IN_REGISTERS:
-        leave_tile(warp, p[A_TILE], A_ROWS, p[FORM] >> 1 & 1)
-    leave_tile(warp, p[B_TILE], p[FORM] >> 2, p[FORM] & 1)
-
-
-def leave_tile(warp: Int, bits: Int, rows: Int, across: Int) -> None:
-    """A tile is not read any more: its words were read by several lanes until now."""
-    w = numbers_at(warp)
-    b = numbers_at(w[BLOCK])
-    tile, readers = tile_of(bits, across), bytes_at(b[READERS_AT])
-    mine = w[NOW] << 16 | EVERY_BYTE | MANY << 6 | MANY
-    for line in range(lines_of(rows, across)):
-        for piece in range(pieces_of(rows, across)):
-            at = piece_at(tile, line, piece)
-            readers[at >> 4] -= 1
-            held = words_at(b[SHARED_READS] + at)
-            for word in range(4):
-                held[word] = mine
-
-
 def show_writes(warp: Int, record: Int, mask: Int) -> Int:
-    """fence.proxy.async: what a warp knows of is shown to asynchronous operations; what some lanes know is not."""
+    """fence.proxy.async: what lanes know of is shown to asynchronous operations."""
     w = numbers_at(warp)
-    if mask == w[ALIVE]:
-        w[SEEN] = numbers_at(w[BLOCK])[FLOOR]
-        w[NOW] += 1
-        w[SHOWN] = w[NOW]
-        if w[NOW] >= LAST_TIME:
-            return suspect(warp, record, ROOM)
+    show(warp, mask)
+    show_initialisation(warp, mask)
+    if w[NOW] >= LAST_TIME:
+        return suspect(warp, record, ROOM)
     return record + RECORD_BYTES
