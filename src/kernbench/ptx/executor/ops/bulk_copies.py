@@ -429,9 +429,7 @@ def store_box(warp: Int, record: Int, mask: Int, rank: Int, wide: Int) -> Int:
     end = max(np.int64(0), min(inner, m[DIMS] * m[ELEMENT] - start))
     if m[RANK] != rank or source & (ALIGNMENT - 1) or (start | end) & (PIECE - 1):
         return suspect(warp, record, MISALIGNED)
-    if is_negative(warp, record, rank, lane):
-        return suspect(warp, record, BOUNDS)
-    if not begins_store(warp, mask, lane):
+    if is_negative(warp, record, rank, lane) or not begins_store(warp, mask, lane):
         return suspect(warp, record, DIVERGED)
     know(warp, mask)
     mine, seen, contents = store_stamp(warp), seen_by(w[BLOCK], b[JOINED_AT]), numbers_at(b[LAUNCH])[CONTENTS]
