@@ -23,6 +23,7 @@ from kernbench.ptx.emulator.program.layout import RESERVED
 from kernbench.ptx.emulator.program.meter import Counts
 from kernbench.ptx.emulator.program.program import Program, WaitLoop
 from kernbench.ptx.executor.compiling import addresses
+from kernbench.ptx.executor.kept_rows import kept_or_made
 from kernbench.ptx.executor.ops import layout
 from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
 from kernbench.ptx.executor.ops.layout import LANES
@@ -52,13 +53,16 @@ def rows_for(program: Program) -> Rows | str:
     """The rows of a program, or why the executor cannot run it."""
     found = _ROWS.get(program)
     if found is None:
-        try:
-            found = _made(program)
-        except UnsupportedError as error:
-            found = str(error)
-        _ROWS[program] = found
+        found = _ROWS[program] = kept_or_made(program, lambda: _made_or_reason(program))
         _LOG.debug("%s: %s", program.kernel.name, found if isinstance(found, str) else "rows")
     return found
+
+
+def _made_or_reason(program: Program) -> Rows | str:
+    try:
+        return _made(program)
+    except UnsupportedError as error:
+        return str(error)
 
 
 def _made(program: Program) -> Rows:

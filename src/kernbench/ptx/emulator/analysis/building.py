@@ -58,7 +58,7 @@ def check_valid(module: Module) -> None:
 
 def _program(kernel: Kernel, clustered: bool, aliased: bool, recorded: bool) -> Program:
     """A program from the disk cache, or built and cached."""
-    if recorded or not _is_kept(kernel.module):
+    if recorded or not is_kept(kernel.module):
         return build(kernel, clustered, aliased=aliased, recorded=recorded)[0]
     name = files.name_of(kernel.module.source, "program", kernel.name, clustered, aliased)
     found = _kept(name, kernel, clustered, aliased)
@@ -92,7 +92,7 @@ def _kept(name: str, kernel: Kernel, clustered: bool, aliased: bool) -> Program 
 
 def _validate(module: Module) -> None:
     """Raise `PtxError` for the first error, unless the same text is cached as valid."""
-    if not _is_kept(module):
+    if not is_kept(module):
         validate(module)
         return
     name = files.name_of(module.source, "valid")
@@ -101,7 +101,8 @@ def _validate(module: Module) -> None:
         files.write(name, _VALID_TEXT)
 
 
-def _is_kept(module: Module) -> bool:
+def is_kept(module: Module) -> bool:
+    """Whether what is made of a module is kept on disk."""
     return len(module.source) > _LONG and is_as_read(module)
 
 
@@ -124,15 +125,25 @@ def build(
     needed; `aliased`: several parameters point to one array; `recorded`: its instructions report to a recorder.
     """
     with no_collections():
-        decoded = decode(kernel, clustered, probed, named)
-        if decoded.compiler and (waits := missing_waits(decoded.bodies)):
-            decoded = decode(kernel, clustered, probed, named, waits)
+        decoded = _decoded(kernel, clustered, probed, named)
         program = assemble(decoded, analyse(decoded, aliased), aliased, recorded)
     _DECODED[program] = decoded
     return program, decoded.bodies
 
 
+def _decoded(kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False) -> Decoded:
+    decoded = decode(kernel, clustered, probed, named)
+    if decoded.compiler and (waits := missing_waits(decoded.bodies)):
+        decoded = decode(kernel, clustered, probed, named, waits)
+    return decoded
+
+
 def take_decoded(program: Program) -> Decoded:
     """What a program was assembled from; decoded again for a program from the disk cache, and the second time."""
     found = _DECODED.pop(program, None)
-    return decode(program.kernel) if found is None else found
+    return _decoded(program.kernel) if found is None else found
+
+
+def drop_decoded(program: Program) -> None:
+    """Nobody will take what a program was assembled from."""
+    _DECODED.pop(program, None)
