@@ -16,19 +16,19 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.building import take_decoded
 from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.emulator.engine.schedule import Schedule
-from kernbench.ptx.emulator.lanes.slots import ArgumentSlot, ConstantSlot, Slot, SpecialSlot, SymbolSlot
+from kernbench.ptx.emulator.lanes.slots import ArgumentSlot, Slot, SpecialSlot, SymbolSlot
 from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN
 from kernbench.ptx.emulator.memory.pages.allocation import sparse_bytes
 from kernbench.ptx.emulator.program.layout import RESERVED
 from kernbench.ptx.emulator.program.meter import Counts
 from kernbench.ptx.emulator.program.program import Program, WaitLoop
-from kernbench.ptx.executor.compiling import addresses
 from kernbench.ptx.executor.kept_rows import kept_or_made
 from kernbench.ptx.executor.ops import layout
 from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
 from kernbench.ptx.executor.ops.layout import LANES
-from kernbench.ptx.executor.ops.running_blocks import PROCESSOR, X, Y, Z, run_blocks
+from kernbench.ptx.executor.ops.running_blocks import run_blocks
 from kernbench.ptx.executor.ops.shadow import ENTRY_WORDS, ROW_BYTES
+from kernbench.ptx.executor.prepared import prepared, row_of
 from kernbench.ptx.executor.rows import Rows, UnsupportedError, rows_of
 from kernbench.ptx.executor.stamps import stamps_of
 from kernbench.ptx.executor.tables import accesses_of, arrays_of
@@ -41,7 +41,6 @@ _SLICE = 0.05
 _MOST_WARPS = 32
 # warps that run an instruction together in the emulator, at most
 _TOGETHER = 512
-_COORDINATES = {"%ctaid.x": X, "%ctaid.y": Y, "%ctaid.z": Z, "%smid": PROCESSOR}
 
 _ROWS: "WeakKeyDictionary[Program, Rows | str]" = WeakKeyDictionary()
 # how often a program that was never run to its end was suspect; after so many times it is not tried again
@@ -126,7 +125,7 @@ class _Run:
         self.blocks = prod(launch.grid)
         self.stamps = stamps_of(launch.arena)
         self.first = self.stamps.begin(self.blocks)
-        self._make_code()
+        self.ready = prepared(launch.program, rows)
         self.counts = np.zeros((2, len(launch.program.blocks)), np.int64)
         self.arrays, self._held = arrays_of(launch, self.stamps)
         self.accesses = accesses_of(launch)
@@ -135,11 +134,6 @@ class _Run:
         self._make_launch()
         self._make_block()
         self._make_warps()
-
-    def _make_code(self) -> None:
-        code = self.code = self.rows.code.copy()
-        found = np.array(addresses(self.rows.known), np.uint64)
-        code[: len(self.rows.operations), :8] = found[self.rows.operations].reshape(-1, 1).view(np.uint8)
 
     def _make_launch(self) -> None:
         words = self.words = np.zeros(layout.LAUNCH_WORDS, np.int64)
@@ -150,7 +144,7 @@ class _Run:
         words[layout.CONTENTS] = self.arena.words[1].ctypes.data
         words[layout.LOG], words[layout.DIRTY] = self.log.ctypes.data, self.arena.dirty.ctypes.data
         words[layout.FIRST_SERIAL], words[layout.EPOCH] = self.first, self.stamps.epoch
-        words[layout.ENTRY] = self.code.ctypes.data + self.rows.entry * layout.RECORD_BYTES
+        words[layout.ENTRY] = self.ready.entry
 
     def _make_block(self) -> None:
         launch = self.launch
@@ -169,11 +163,12 @@ class _Run:
 
     def _make_warps(self) -> None:
         launch, count = self.launch, self.launch.warps_per_cta
-        size = -(-self.rows.nbytes // 64) * 64 + 128
-        self.registers = _aligned(size * count)
-        self.registers[:] = 0
+        size = self.ready.registers.size
+        self.registers = _aligned(size * count).reshape(count, size)
+        self.registers[:] = self.ready.registers
         warps = self.warps = np.zeros((count, layout.WARP_WORDS), np.int64)
-        self.copies = np.zeros((count, MOST_COPIES + MOST_GROUPS), np.int64)
+        # lists of which the warps' words say how long they are
+        self.copies = np.empty((count, MOST_COPIES + MOST_GROUPS), np.int64)
         self.block[layout.WARPS_AT] = warps.ctypes.data
         warps[:, layout.REGISTERS] = self.registers.ctypes.data + size * np.arange(count)
         warps[:, layout.BLOCK] = self.block.ctypes.data
@@ -181,34 +176,22 @@ class _Run:
         warps[:, layout.GROUPS_AT] = warps[:, layout.COPIES_AT] + 8 * MOST_COPIES
         threads = np.arange(count * LANES) < launch.threads
         self.alive: Array = (threads.reshape(count, LANES) << np.arange(LANES)).sum(axis=1).astype(np.int64)
-        specials = []
-        for offset, slot in self.rows.values:
-            if isinstance(slot, SpecialSlot) and slot.name in _COORDINATES:
-                nbytes = np.dtype(slot.dtype).itemsize
-                if nbytes not in (4, 8):
-                    raise UnsupportedError(f"{slot.name} as {slot.dtype}")
-                specials.append([offset, _COORDINATES[slot.name], nbytes])
-                continue
-            values, dtype = self._value(slot)
-            row = np.broadcast_to(np.asarray(values), count * LANES).astype(dtype).reshape(count, LANES)
-            flat = np.ascontiguousarray(row).view(np.uint8).reshape(count, -1)
-            self.registers.reshape(count, size)[:, offset : offset + flat.shape[1]] = flat
-        self.specials: Array = np.array(specials, np.int64).reshape(-1, 3)
+        for offset, slot in self.ready.given:
+            row = np.asarray(self._value(slot))
+            row_of(self.registers, offset, slot.dtype)[:] = row.reshape(count, LANES) if row.ndim else row
 
-    def _value(self, slot: Slot) -> tuple[object, str]:
-        """The values of a slot for all lanes of a block, and their type."""
+    def _value(self, slot: Slot) -> object:
+        """The value of a slot, or those of all lanes of a block."""
         launch = self.launch
-        if isinstance(slot, ConstantSlot):
-            return (bool(slot.bits), "bool") if slot.dtype == "bool" else (np.array(slot.bits, slot.dtype), slot.dtype)
         if isinstance(slot, ArgumentSlot):
             # its row of the program's own table, which may be numbered otherwise
-            return launch.parameter(slot.name, slot.offset, slot.dtype, 1)[0], slot.dtype
+            return launch.parameter(slot.name, slot.offset, slot.dtype, 1)[0]
         if isinstance(slot, SymbolSlot):
             if slot.space in ("frame", "shared"):
                 raise UnsupportedError(f"the address of {slot.name}")
-            return np.uint64(launch.symbol(slot.space, slot.name) + slot.offset), slot.dtype
+            return np.uint64(launch.symbol(slot.space, slot.name) + slot.offset)
         assert isinstance(slot, SpecialSlot)
-        return self._special(slot.name), slot.dtype
+        return self._special(slot.name)
 
     def _special(self, name: str) -> object:
         launch = self.launch
@@ -240,7 +223,7 @@ class _Run:
         launch = self.launch
         shape = (launch.grid[0], launch.grid[1], launch.machine.sms)
         done, step = 0, 1
-        given = (shape, self.alive, self.specials, self.template.ctypes.data, _BUDGET)
+        given = (shape, self.alive, self.ready.coordinates, self.template.ctypes.data, _BUDGET)
         try:
             while done < self.blocks:
                 began = time.monotonic()
@@ -280,7 +263,7 @@ class _Run:
     def _steps(self) -> int:
         """Instructions so far, each counted once for all warps that could run it together."""
         warps = self.launch.warps_per_cta * self.blocks
-        instructions = self.launch.program.measures.instructions(dict(enumerate(self.counts[1].tolist())))
+        instructions = self.launch.program.measures.instructions_in(self.counts[1])
         return -(-instructions // min(warps, _TOGETHER))
 
     def _count(self) -> None:

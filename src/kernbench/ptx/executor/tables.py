@@ -1,6 +1,8 @@
 """The tables of a launch: which arrays there are, and what each access is meant for."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.emulator.memory.arena import Allocation
-from kernbench.ptx.emulator.program.program import SharedVariable
+from kernbench.ptx.emulator.program.program import Program, SharedVariable, Word
 from kernbench.ptx.executor.ops import layout
 from kernbench.ptx.executor.ops.loads_stores import STATE_BITS, WRITTEN
 from kernbench.ptx.executor.ops.running_blocks import all_written
@@ -68,32 +70,55 @@ def _is_written(launch: Launch, allocation: Allocation) -> bool:
     return first >= last or bool(all_written(states[8][first // 8 : last // 8]))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fixed:
+    """What launches with as much shared memory share: their table, and which accesses are meant for what words say."""
+
+    shared_bytes: int
+    table: Array
+    meant: list[tuple[frozenset[Word], list[int]]]
+
+
+_FIXED: "WeakKeyDictionary[Program, _Fixed]" = WeakKeyDictionary()
+
+
 def accesses_of(launch: Launch) -> Array:
     """A row for each instruction, from `layout.MEANT_LOW` on; raises `UnsupportedError` for what it cannot say."""
-    program = launch.program
-    table: Array = np.zeros((len(program.sites), layout.ACCESS_WORDS), np.int64)
-    meant = MeantArrays(program, launch.arena)
+    fixed = _FIXED.get(launch.program)
+    if fixed is None or fixed.shared_bytes != launch.shared_bytes:
+        fixed = _FIXED[launch.program] = _fixed(launch.program, launch.shared_bytes)
+    table: Array = fixed.table.copy()
+    meant = MeantArrays(launch.program, launch.arena)
     meant.begin(launch)
-    table[:, layout.SHARED_HIGH] = launch.shared_bytes
-    for number, words in program.meant.items():
+    for words, sites in fixed.meant:
         found = meant.behind(words)
         if len(found) == 1:
             (one,) = found
-            table[number, : layout.IS_MEANT + 1] = one.address, one.address + one.nbytes, layout.MEANT
+            table[sites, layout.MEANT_LOW] = one.address
+            table[sites, layout.MEANT_HIGH] = one.address + one.nbytes
+            table[sites, layout.IS_MEANT] |= layout.MEANT
         elif found:
             raise UnsupportedError("an access that is meant for several arrays")
-    # what the non-coherent cache holds may be older than what the launch writes
-    table[sorted(program.noncoherent_sites), layout.IS_MEANT] |= layout.NONCOHERENT
-    for number, variables in program.meant_variables.items():
-        table[number, layout.SHARED_LOW :] = _range(launch, variables)
     return table
 
 
-def _range(launch: Launch, variables: Iterable[SharedVariable]) -> tuple[int, int]:
+def _fixed(program: Program, shared_bytes: int) -> _Fixed:
+    table: Array = np.zeros((len(program.sites), layout.ACCESS_WORDS), np.int64)
+    table[:, layout.SHARED_HIGH] = shared_bytes
+    # what the non-coherent cache holds may be older than what the launch writes
+    table[sorted(program.noncoherent_sites), layout.IS_MEANT] = layout.NONCOHERENT
+    for number, variables in program.meant_variables.items():
+        table[number, layout.SHARED_LOW :] = _range(program, shared_bytes, variables)
+    meant: dict[frozenset[Word], list[int]] = {}
+    for number, words in program.meant.items():
+        meant.setdefault(words, []).append(number)
+    return _Fixed(shared_bytes, table, list(meant.items()))
+
+
+def _range(program: Program, size: int, variables: Iterable[SharedVariable]) -> tuple[int, int]:
     """The range of the shared variables of an access, which must follow each other."""
-    size = launch.shared_bytes
     found = sorted((one.offset, size if one.size is None else one.offset + one.size) for one in variables)
     low, high = found[0][0], max(end for _, end in found)
-    if len([one for one in launch.program.shared if low <= one.offset < high]) != len(found):
+    if len([one for one in program.shared if low <= one.offset < high]) != len(found):
         raise UnsupportedError("an access that is meant for variables with others between them")
     return low, high

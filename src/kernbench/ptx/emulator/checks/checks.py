@@ -108,12 +108,18 @@ class Checks(LaunchObserver):
         for allocation in self._tracked:
             if not allocation.sparse:
                 self.arena.watch(allocation, True)
-        first = min((a.offset for a in self._tracked), default=0) & ~15
-        last = max((a.offset + a.nbytes for a in self._tracked), default=0)
-        self.first_byte = first
-        self.cells = _cells(first, last, launch.fast.shared_lines)
+        self.first_byte = min((a.offset for a in self._tracked), default=0) & ~15
+        self._cells: tuple[Array, Array] | None = None
         self.clusters = _clusters(launch)
-        self.noncoherent = NoncoherentLoads(launch, self.reporter, self.memory, self.sites, self.cells)
+        self.noncoherent = NoncoherentLoads(launch, self.reporter, self.memory, self.sites, lambda: self.cells)
+
+    @property
+    def cells(self) -> tuple[Array, Array]:
+        """The shadow cells of the memory that the launch may write, made when a batch first needs them."""
+        if self._cells is None:
+            last = max((a.offset + a.nbytes for a in self._tracked), default=0)
+            self._cells = _cells(self.first_byte, last, self.launch.fast.shared_lines)
+        return self._cells
 
     def _written_allocations(self, launch: Launch) -> list[Allocation]:
         """Allocations that the kernel may write, according to its pointers."""
