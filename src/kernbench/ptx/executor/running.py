@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.building import take_decoded
 from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.emulator.engine.schedule import Schedule
@@ -25,10 +24,9 @@ from kernbench.ptx.emulator.program.program import Program, WaitLoop
 from kernbench.ptx.executor.kept_rows import kept_or_made
 from kernbench.ptx.executor.ops import layout
 from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
-from kernbench.ptx.executor.ops.layout import LANES
 from kernbench.ptx.executor.ops.running_blocks import run_blocks
 from kernbench.ptx.executor.ops.shadow import ENTRY_WORDS, ROW_BYTES
-from kernbench.ptx.executor.prepared import prepared, row_of
+from kernbench.ptx.executor.prepared import aligned, prepared, row_of
 from kernbench.ptx.executor.rows import Rows, UnsupportedError, rows_of
 from kernbench.ptx.executor.stamps import stamps_of
 from kernbench.ptx.executor.tables import accesses_of, arrays_of
@@ -152,7 +150,7 @@ class _Run:
         self.template = np.zeros(size, np.uint8)
         for start, end in launch.shared_parts:
             self.template[start:end] = UNWRITTEN | TRACKED
-        self.shared = _aligned(2 * size + 2 * size)
+        self.shared = aligned(2 * size + 2 * size)
         block = self.block = np.zeros(layout.BLOCK_WORDS, np.int64)
         at = self.shared.ctypes.data
         self.shared[:] = 0
@@ -162,10 +160,9 @@ class _Run:
         block[layout.WARPS] = launch.warps_per_cta
 
     def _make_warps(self) -> None:
-        launch, count = self.launch, self.launch.warps_per_cta
-        size = self.ready.registers.size
-        self.registers = _aligned(size * count).reshape(count, size)
-        self.registers[:] = self.ready.registers
+        found = self.ready.warps_of(self.launch.block)
+        self.alive, self.registers = found.alive, self.ready.registers_of(found)
+        count, size = self.registers.shape
         warps = self.warps = np.zeros((count, layout.WARP_WORDS), np.int64)
         # lists of which the warps' words say how long they are
         self.copies = np.empty((count, MOST_COPIES + MOST_GROUPS), np.int64)
@@ -174,14 +171,11 @@ class _Run:
         warps[:, layout.BLOCK] = self.block.ctypes.data
         warps[:, layout.COPIES_AT] = self.copies.ctypes.data + 8 * (MOST_COPIES + MOST_GROUPS) * np.arange(count)
         warps[:, layout.GROUPS_AT] = warps[:, layout.COPIES_AT] + 8 * MOST_COPIES
-        threads = np.arange(count * LANES) < launch.threads
-        self.alive: Array = (threads.reshape(count, LANES) << np.arange(LANES)).sum(axis=1).astype(np.int64)
         for offset, slot in self.ready.given:
-            row = np.asarray(self._value(slot))
-            row_of(self.registers, offset, slot.dtype)[:] = row.reshape(count, LANES) if row.ndim else row
+            row_of(self.registers, offset, slot.dtype)[:] = np.asarray(self._value(slot))
 
     def _value(self, slot: Slot) -> object:
-        """The value of a slot, or those of all lanes of a block."""
+        """The value of a slot, the same for all lanes."""
         launch = self.launch
         if isinstance(slot, ArgumentSlot):
             # its row of the program's own table, which may be numbered otherwise
@@ -193,21 +187,13 @@ class _Run:
         assert isinstance(slot, SpecialSlot)
         return self._special(slot.name)
 
-    def _special(self, name: str) -> object:
+    def _special(self, name: str) -> int:
         launch = self.launch
-        thread = np.arange(launch.warps_per_cta * LANES)
         base, _, axis = name.partition(".")
-        x, y, _ = launch.block
-        by_axis: dict[str, tuple[object, object, object]] = {
-            "%tid": (thread % x, thread // x % y, thread // (x * y)),
-            "%ntid": launch.block,
-            "%nctaid": launch.grid,
-        }
-        if base in by_axis:
-            return by_axis[base]["xyz".index(axis)]
-        plain: dict[str, object] = {
-            "%laneid": thread % LANES,
-            "%warpid": thread // LANES,
+        extents = {"%ntid": launch.block, "%nctaid": launch.grid}
+        if base in extents:
+            return extents[base]["xyz".index(axis)]
+        plain = {
             "%nsmid": launch.machine.sms,
             "%nwarpid": launch.machine.warps_per_sm,
             "%dynamic_smem_size": launch.dynamic_shared,
@@ -270,11 +256,3 @@ class _Run:
         """What was run counts."""
         lanes, warps = (Counter({n: count for n, count in enumerate(row.tolist()) if count}) for row in self.counts)
         self.launch.meter.admit(Counts(lanes, warps, self._steps()))
-
-
-def _aligned(nbytes: int) -> Array:
-    """Bytes that begin at a multiple of 64."""
-    raw = np.empty(nbytes + 64, np.uint8)
-    begin = -raw.ctypes.data % 64
-    found: Array = raw[begin : begin + nbytes]
-    return found
