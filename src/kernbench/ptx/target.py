@@ -60,7 +60,7 @@ class PtxTarget(Target):
         host.records = True
 
     def compute_exactly(self, host: object) -> None:
-        """`wgmma` adds as an H200 does; on a GPU there is nothing to do."""
+        """Launches round as ptxas's code does; on a GPU there is nothing to do."""
         cast("Host", host).exact = True
 
     def run_part(self, host: object, part: str) -> None:

@@ -239,7 +239,7 @@ class Session:
 
     @property
     def exact(self) -> bool:
-        """Whether `wgmma` accumulates as an H200 does: if requested, or if results are compared."""
+        """Whether launches round as ptxas's code does: if requested, or if results are compared."""
         return self.options.exact or bool(self.options.compare)
 
     @property

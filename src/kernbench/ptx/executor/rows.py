@@ -11,19 +11,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.analysis.in_flight import may_touch_in_flight
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
-from kernbench.ptx.emulator.lanes.slots import RegisterSlot, Slot, SlotTable
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot, Slot
 from kernbench.ptx.emulator.program.access_order import GPU_SCOPE
 from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.steps import Computed, Step
 from kernbench.ptx.executor.compiling import Guard, Operation, Warpwide, is_plain
 from kernbench.ptx.executor.lanewise import division, lanewise
-from kernbench.ptx.executor.ops import copies, flow, loads_stores, products, updates, warps
-from kernbench.ptx.executor.ops.layout import DIVISION, LANES, MOST_OPERANDS, OPERANDS, RECORD_BYTES
+from kernbench.ptx.executor.ops import copies, flow, loads_stores, products, updates, warpgroups, warps
+from kernbench.ptx.executor.ops.layout import DIVISION, LANES, MOST_OPERANDS, OPERANDS, RECORD_BYTES, SOME_OPERANDS
 
 # rows of registers begin at multiples of this
 _ALIGNMENT = 64
 _PRODUCTS = {"f16": products.F16, "bf16": products.BF16, "tf32": products.TF32}
+_FACTORS = {**_PRODUCTS, "e4m3": products.E4M3, "e5m2": products.E5M2}
 
 
 class UnsupportedError(Exception):
@@ -65,7 +67,7 @@ class Rows:
 
 @dataclass(eq=False)
 class _Writer:
-    table: SlotTable
+    decoded: Decoded
     body: Body
     ends: frozenset[int]
     lines: list[tuple[int, tuple[int, ...], int, int]] = field(default_factory=list)
@@ -79,6 +81,9 @@ class _Writer:
     # the record of each block, and branches with their target blocks
     blocks: dict[int, int] = field(default_factory=dict)
     branches: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.table = self.decoded.table
 
     def offset(self, slot: int) -> int:
         """The offset of a slot's row."""
@@ -146,7 +151,7 @@ def rows_of(decoded: Decoded, ends: frozenset[int]) -> Rows:
     if len(decoded.bodies) != 1:
         raise UnsupportedError("calls")
     (body,) = decoded.bodies
-    writer = _Writer(decoded.table, body, ends)
+    writer = _Writer(decoded, body, ends)
     order = sorted(range(len(body.starts)), key=lambda position: body.order.ranks[position])
     # blocks that are not joined by a branch follow each other in the text
     for index, position in enumerate(order):
@@ -306,6 +311,21 @@ def _product(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     writer.add(Warpwide(products.multiply, (_PRODUCTS[kind], depth)), row.slots, 0, d.site.number)
 
 
+def _group_product(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    to, *kinds = (d.mod(name) for name in ("dtype", "atype", "btype"))
+    if guard is not None or to != "f32" or any(kind not in _FACTORS for kind in kinds):
+        raise UnsupportedError(d.instruction.name)
+    if may_touch_in_flight(writer.decoded, writer.body):
+        raise UnsupportedError("registers that may be touched while a product is in flight")
+    rows, in_registers, *how = row.constants
+    across_a, across_b, negated, adds = how
+    statics = ((rows, *(_FACTORS[kind] for kind in kinds)), in_registers, (across_a, across_b), negated, adds)
+    first, *more = (row.slots[at : at + SOME_OPERANDS] for at in range(0, len(row.slots), SOME_OPERANDS))
+    writer.add(Warpwide(warpgroups.begin_product, statics), first, 0, d.site.number)
+    for some in more:
+        writer.add(Warpwide(flow.more_operands), some, 0, d.site.number)
+
+
 def _copy(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     size, offset = row.constants
     limited, to = int(len(row.slots) == 3), _is_wide(writer, row.slots[0])
@@ -380,6 +400,10 @@ _ROWS: dict[str, Adder] = {
     "wait": _plain(copies.wait),
     "load matrices": _matrices,
     "product": _product,
+    "group product": _group_product,
+    "commit products": _plain(warpgroups.commit_products),
+    "wait for products": _plain(warpgroups.wait_for_products),
+    "show writes": _plain(warpgroups.show_writes),
     "branch": _branch,
     "end": _end,
     "divide": _divide,

@@ -24,8 +24,10 @@ from kernbench.ptx.emulator.program.program import Program, WaitLoop
 from kernbench.ptx.executor.kept_rows import kept_or_made
 from kernbench.ptx.executor.ops import layout
 from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
+from kernbench.ptx.executor.ops.layout import GROUP_WARPS
 from kernbench.ptx.executor.ops.running_blocks import run_blocks
 from kernbench.ptx.executor.ops.shadow import ENTRY_WORDS, ROW_BYTES
+from kernbench.ptx.executor.ops.warpgroups import MOST_PRODUCTS, PIECE, PRODUCT_WORDS, ROOM_BYTES
 from kernbench.ptx.executor.prepared import aligned, prepared, row_of
 from kernbench.ptx.executor.rows import Rows, UnsupportedError, rows_of
 from kernbench.ptx.executor.stamps import stamps_of
@@ -111,7 +113,6 @@ def _fits(launch: Launch) -> bool:
         and not launch.uses_heap
         and launch.arena.aliases is None
         and launch.warps_per_cta <= _MOST_WARPS
-        and not launch.exact
     )
 
 
@@ -158,6 +159,12 @@ class _Run:
         block[layout.SHARED_WRITES], block[layout.SHARED_READS] = at + 2 * size, at + 3 * size
         block[layout.SHARED_BYTES], block[layout.LAUNCH] = launch.shared_bytes, self.words.ctypes.data
         block[layout.WARPS] = launch.warps_per_cta
+        # what wgmma needs: readers of pieces of shared memory, operations in flight, and room for tiles
+        self.readers = np.zeros(size // PIECE + 1, np.uint8)
+        self.products = np.zeros((-(-launch.warps_per_cta // GROUP_WARPS), 1 + MOST_PRODUCTS * PRODUCT_WORDS), np.int64)
+        self.room = aligned(ROOM_BYTES)
+        block[layout.READERS_AT], block[layout.PRODUCTS_AT] = self.readers.ctypes.data, self.products.ctypes.data
+        block[layout.ROOM_AT] = self.room.ctypes.data
 
     def _make_warps(self) -> None:
         found = self.ready.warps_of(self.launch.block)

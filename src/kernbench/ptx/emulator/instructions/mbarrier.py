@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.program.facts import Facts, FromFacts
-from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding, Row
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name
@@ -159,6 +159,7 @@ def proxy_fence(d: Decoding) -> Step:
         return nothing()
 
     space = "shared" if d.mod("kind") == "async::generic" else d.mod("space").partition("::")[0]
+    d.row = Row("show writes" if space in ("", "shared") else "nothing")
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks

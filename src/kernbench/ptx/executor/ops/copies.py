@@ -15,6 +15,7 @@ from kernbench.ptx.executor.ops.layout import (
     GROUPS,
     GROUPS_AT,
     LAUNCH,
+    NOW,
     NUMBER,
     OPERANDS,
     RACE,
@@ -23,7 +24,6 @@ from kernbench.ptx.executor.ops.layout import (
     ROOM,
     SHARED,
     SHARED_WRITES,
-    TIME,
 )
 from kernbench.ptx.executor.ops.loads_stores import GLOBAL_BASE, addresses_of, global_array, shared_rows
 from kernbench.ptx.executor.ops.shadow import EVERY_BYTE, PENDING, READ, WRITE, is_written_alone, note_shared
@@ -133,7 +133,7 @@ def complete(warp: Int, end: Int) -> None:
     w = numbers_at(warp)
     b = numbers_at(w[BLOCK])
     listed, writes = numbers_at(w[COPIES_AT]), words_at(b[SHARED_WRITES])
-    now = b[TIME] << 16
+    now = w[NOW] << 16
     for number in range(end):
         word = listed[number]
         writes[word] = (writes[word] & 0xFFFF) | now

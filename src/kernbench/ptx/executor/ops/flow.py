@@ -20,6 +20,7 @@ from kernbench.ptx.executor.ops.layout import (
     LEFT,
     MET,
     MOST_PARTS,
+    NOW,
     OPERANDS,
     PARTS,
     RECORD_BYTES,
@@ -27,10 +28,10 @@ from kernbench.ptx.executor.ops.layout import (
     RESUME,
     ROOM,
     SITE,
+    SOME_OPERANDS,
     STATE,
     SUSPECT,
     SUSPECT_SITE,
-    TIME,
     WAITS,
     WARP_COUNTS,
 )
@@ -46,6 +47,17 @@ def suspect(warp: Int, record: Int, why: Int) -> Int:
     launch[SUSPECT] = why
     launch[SUSPECT_SITE] = numbers_at(record + SITE)[0]
     return 0
+
+
+def operand_at(record: Int, number: Int) -> Int:
+    """The offset of an operand's row; operations of many operands have more of them in the records that follow."""
+    at = record + RECORD_BYTES * (number >> 4) + OPERANDS
+    return np.int64(words_at(at)[number & (SOME_OPERANDS - 1)])
+
+
+def more_operands(warp: Int, record: Int, mask: Int) -> Int:
+    """Operands of an operation before: nothing to do."""
+    return record + RECORD_BYTES
 
 
 def begin_block(warp: Int, record: Int, mask: Int) -> Int:
@@ -179,16 +191,15 @@ def wait_at_barrier(warp: Int, record: Int, mask: Int) -> Int:
 def meet_warp(warp: Int, record: Int, mask: Int) -> Int:
     """bar.warp.sync of all lanes: what they did before is ordered."""
     w = numbers_at(warp)
-    b = numbers_at(w[BLOCK])
     members = words_at(w[REGISTERS] + words_at(record + OPERANDS)[0])
     if mask != w[ALIVE] or mask != 0xFFFFFFFF:
         return suspect(warp, record, DIVERGED)
     for lane in range(32):
         if members[lane] != 0xFFFFFFFF:
             return suspect(warp, record, DIVERGED)
-    b[TIME] += 1
-    w[MET] = b[TIME]
-    if b[TIME] >= LAST_TIME:
+    w[NOW] += 1
+    w[MET] = w[NOW]
+    if w[NOW] >= LAST_TIME:
         return suspect(warp, record, ROOM)
     return record + RECORD_BYTES
 

@@ -11,23 +11,60 @@ EVERYBODY = (1 << LANES) - 1
 RECORD_BYTES = 112
 CODE, IMMEDIATE, SITE, OPERANDS = 0, 8, 16, 24
 MOST_OPERANDS = (RECORD_BYTES - OPERANDS) // 4
+# in each record of an operation that has more of them
+SOME_OPERANDS = 16
 
 # words of a warp
-REGISTERS, ACTIVE, BLOCK, STATE, RESUME, PARTS, NUMBER, ALIVE, MET, COPIES, GROUPS, COPIES_AT, GROUPS_AT, LEFT = range(
-    14
-)
+(
+    REGISTERS,
+    ACTIVE,
+    BLOCK,
+    STATE,
+    RESUME,
+    PARTS,
+    NUMBER,
+    ALIVE,
+    NOW,
+    MET,
+    COPIES,
+    GROUPS,
+    COPIES_AT,
+    GROUPS_AT,
+    LEFT,
+    COMMITTED,
+    SHOWN,
+    SHOWN_BEFORE,
+    SEEN,
+) = range(19)
 # fragments of a warp that wait for their turn: pairs of a mask and a record
-FIRST_PART = 16
+FIRST_PART = 24
 MOST_PARTS = LANES
 # behind them room for 32 addresses, and for what an operation holds
 ADDRESSES = 96
 WARP_WORDS = ADDRESSES + LANES + 32
-RUNS, WAITS, ENDED = range(3)
+# a warp waits at a barrier, or for the others of its warpgroup
+RUNS, WAITS, ENDED, MEETS = range(4)
+# warps of a warpgroup
+GROUP_WARPS = 4
 
 # words of a block
-(SHARED, SHARED_STATES, SHARED_WRITES, SHARED_READS, SHARED_BYTES, TIME, FLOOR, SERIAL, LAUNCH, WARPS, WARPS_AT) = (
-    range(11)
-)
+(
+    SHARED,
+    SHARED_STATES,
+    SHARED_WRITES,
+    SHARED_READS,
+    SHARED_BYTES,
+    FLOOR,
+    SERIAL,
+    LAUNCH,
+    WARPS,
+    WARPS_AT,
+    VISIBLE,
+    READING,
+    READERS_AT,
+    PRODUCTS_AT,
+    ROOM_AT,
+) = range(15)
 BLOCK_WORDS = 16
 
 # words of a launch

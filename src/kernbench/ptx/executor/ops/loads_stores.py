@@ -33,6 +33,8 @@ from kernbench.ptx.executor.ops.layout import (
     NONCOHERENT,
     OPERANDS,
     RACE,
+    READERS_AT,
+    READING,
     RECORD_BYTES,
     REGISTERS,
     SHARED,
@@ -344,6 +346,8 @@ def shared_rows(warp: Int, record: Int, row: Int, mask: Int, nbytes: Int, kind: 
     b = numbers_at(numbers_at(warp)[BLOCK])
     access = numbers_at(b[LAUNCH])[ACCESSES] + 8 * ACCESS_WORDS * numbers_at(record + SITE)[0]
     why = shared_fault(access, b[SHARED_STATES], row, mask, nbytes, kind)
+    if why == NO_SUSPECT and kind != READ and kind != SPREAD and b[READING]:
+        why = np.int64(RACE) if are_being_read(b[READERS_AT], row, mask, nbytes) else np.int64(NO_SUSPECT)
     if why == NO_SUSPECT and kind == WRITE:
         mark_written(b[SHARED_STATES], row, mask, nbytes)
     elif why == NO_SUSPECT and (kind == UPDATE or not is_read_plainly(warp, row, mask, nbytes, kind)):
@@ -351,6 +355,16 @@ def shared_rows(warp: Int, record: Int, row: Int, mask: Int, nbytes: Int, kind: 
     if why != NO_SUSPECT:
         return suspect(warp, record, why)
     return 1
+
+
+def are_being_read(readers: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
+    """Whether an operation of a warpgroup in flight reads one of the pieces at the lanes' offsets."""
+    given, counts = numbers_at(row), bytes_at(readers)
+    found = np.uint8(0)
+    for lane in range(32):
+        if mask >> lane & 1:
+            found |= counts[given[lane] >> 4] | counts[given[lane] + nbytes - 1 >> 4]
+    return found != np.uint8(0)
 
 
 def shared_fault(access: Int, states: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> Int:

@@ -9,6 +9,7 @@ from kernbench.ptx.executor.ops.layout import (
     ALIVE,
     BARRIER,
     CODE,
+    COMMITTED,
     COPIES,
     COPY,
     ENTRY,
@@ -18,23 +19,29 @@ from kernbench.ptx.executor.ops.layout import (
     IMMEDIATE,
     LAUNCH,
     LEFT,
+    MEETS,
     MET,
+    NOW,
     NUMBER,
     PARTS,
+    READING,
     RECORD_BYTES,
     REGISTERS,
     RESUME,
     ROOM,
     RUNS,
+    SEEN,
     SERIAL,
     SHARED_BYTES,
     SHARED_READS,
     SHARED_STATES,
     SHARED_WRITES,
+    SHOWN,
+    SHOWN_BEFORE,
     STATE,
     SUSPECT,
     SUSPECT_SITE,
-    TIME,
+    VISIBLE,
     WAITS,
     WARP_WORDS,
     WARPS,
@@ -91,14 +98,15 @@ def begin(
     b = numbers_at(block)
     launch = numbers_at(b[LAUNCH])
     words = (b[SHARED_BYTES] + 3) >> 2
-    if b[TIME] > LATE:
+    now = latest(block) + 1
+    if now > LATE:
         writes, reads = words_at(b[SHARED_WRITES]), words_at(b[SHARED_READS])
         for word in range(words):
             writes[word] = 0
             reads[word] = 0
-        b[TIME] = 0
-    b[TIME] += 1
-    b[FLOOR] = b[TIME]
+        now = 1
+    b[FLOOR] = now
+    b[VISIBLE] = now
     b[SERIAL] = launch[FIRST_SERIAL] + 1 + number
     fresh, template = words_at(b[SHARED_STATES]), words_at(states)
     for word in range(words):
@@ -110,7 +118,12 @@ def begin(
         w[STATE] = RUNS
         w[RESUME] = launch[ENTRY]
         w[PARTS] = 0
-        w[MET] = b[TIME]
+        w[NOW] = now
+        w[MET] = now
+        w[SHOWN] = now
+        w[SHOWN_BEFORE] = now
+        w[SEEN] = now
+        w[COMMITTED] = 0
         w[COPIES] = 0
         w[GROUPS] = 0
         w[LEFT] = budget
@@ -145,11 +158,16 @@ def release(block: Int, alive: Int64s) -> Flag:
     """
     b = numbers_at(block)
     launch = numbers_at(b[LAUNCH])
-    waiting, ended, copies = 0, 0, 0
+    copies: Int = b[READING]
+    waiting: Int = 0
+    ended: Int = 0
     barrier = -1
     for warp in range(b[WARPS]):
         w = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)
         copies += w[COPIES]
+        if w[STATE] == RUNS:
+            # its warpgroup has met
+            return True
         if w[STATE] == WAITS:
             waiting += 1
             here = numbers_at(w[RESUME] - RECORD_BYTES + IMMEDIATE)[0]
@@ -158,6 +176,7 @@ def release(block: Int, alive: Int64s) -> Flag:
             barrier = here
         else:
             ended += 1
+            waiting += np.int64(w[STATE] == MEETS)
     if waiting == 0:
         if copies:
             launch[SUSPECT] = COPY
@@ -167,14 +186,36 @@ def release(block: Int, alive: Int64s) -> Flag:
         launch[SUSPECT] = BARRIER
         launch[SUSPECT_SITE] = -1
         return False
-    if b[TIME] >= LAST_TIME:
+    now = latest(block) + 1
+    if now >= LAST_TIME:
         launch[SUSPECT] = ROOM
         return False
-    b[TIME] += 1
-    b[FLOOR] = b[TIME]
-    for warp in range(b[WARPS]):
-        numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)[STATE] = RUNS
+    pass_barrier(block, now)
     return True
+
+
+def latest(block: Int) -> Int:
+    """The latest time of a block's warps."""
+    b = numbers_at(block)
+    found: Int = 0
+    for warp in range(b[WARPS]):
+        found = max(found, numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)[NOW])
+    return found
+
+
+def pass_barrier(block: Int, now: Int) -> None:
+    """All warps of a block know of each other what they did, and what proxy fences have shown."""
+    b = numbers_at(block)
+    seen, shown = b[VISIBLE], now
+    for warp in range(b[WARPS]):
+        w = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)
+        seen = max(seen, w[SEEN])
+        shown = min(shown, w[SHOWN])
+        w[SHOWN_BEFORE] = w[SHOWN]
+        w[STATE] = RUNS
+        w[NOW] = now
+    b[FLOOR] = now
+    b[VISIBLE] = max(seen, shown)
 
 
 @native_loop

@@ -24,6 +24,7 @@ from kernbench.ptx.executor.ops.layout import (
     LOG,
     LOGGED,
     MET,
+    NOW,
     NUMBER,
     ROW_READS,
     ROW_SAVED,
@@ -33,7 +34,6 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_READS,
     SHARED_WRITES,
     STATES,
-    TIME,
     WARPS,
     WORD_READS,
     WORD_UPDATES,
@@ -100,7 +100,7 @@ def note_global(warp: Int, entry: Int, row: Int, mask: Int, nbytes: Int, kind: I
     b = numbers_at(w[BLOCK])
     first = numbers_at(b[LAUNCH])[FIRST_SERIAL]
     floor, met = b[FLOOR], w[MET]
-    base = (b[SERIAL] << 32) | (b[TIME] << 16) | (w[NUMBER] << 6)
+    base = (b[SERIAL] << 32) | (w[NOW] << 16) | (w[NUMBER] << 6)
     if mask == 0xFFFFFFFF and nbytes >= 4 and kind != UPDATE and given[0] & (ROW_BYTES - 1) == 0 and steps(row, nbytes):
         lanes = _EVEN + nbytes
         at = (given[0] >> 7) - e[FIRST_ROW]
@@ -231,7 +231,7 @@ def is_written_alone(warp: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
         return False
     if latest_of(b[SHARED_READS], row, mask, count) >= limit:
         return False
-    stamp_words(b[SHARED_WRITES], row, mask, count, (b[TIME] << 16) | (w[NUMBER] << 6) | EVERY_BYTE, 1)
+    stamp_words(b[SHARED_WRITES], row, mask, count, (w[NOW] << 16) | (w[NUMBER] << 6) | EVERY_BYTE, 1)
     if are_apart(b[SHARED_WRITES], row, mask, count):
         return True
     # several lanes write one word: what they write decides. What was there before is ordered
@@ -250,7 +250,7 @@ def is_read_plainly(warp: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> F
     count, limit = nbytes >> 2, b[FLOOR] << 16
     if count == 0 or latest_of(b[SHARED_WRITES], row, mask, count) >= limit:
         return False
-    mine = (b[TIME] << 16) | EVERY_BYTE
+    mine = (w[NOW] << 16) | EVERY_BYTE
     if latest_of(b[SHARED_READS], row, mask, count) >= limit:
         if b[WARPS] == 1:
             return False
@@ -304,7 +304,7 @@ def note_shared(warp: Int, row: Int, mask: Int, nbytes: Int, kind: Int, same: In
     b = numbers_at(w[BLOCK])
     writes, reads = words_at(b[SHARED_WRITES]), words_at(b[SHARED_READS])
     floor, met = b[FLOOR], w[MET]
-    base = (b[TIME] << 16) | (w[NUMBER] << 6)
+    base = (w[NOW] << 16) | (w[NUMBER] << 6)
     count = max(1, nbytes >> 2)
     for lane in range(32):
         if mask >> lane & 1:
