@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+from tests.ptx.emulator.asynchronous.test_wgmma import IN_REGISTERS, SIGNED, SUMS, kernel
 from tests.ptx.executor.test_running import BARRIER, FROM_NEXT, HEAD, LOAD, STORE, TO_SHARED
 
 from kernbench import ptx
 from kernbench.common import compiled
 from kernbench.common.native_loops import SUFFIX
-from kernbench.ptx.emulator.analysis.building import program_of
+from kernbench.ptx.emulator.analysis.building import program_of, take_decoded
 from kernbench.ptx.emulator.kept import files
 from kernbench.ptx.executor import compiling, kept_rows, running
-from kernbench.ptx.executor.rows import Rows
+from kernbench.ptx.executor.rows import Rows, rows_of
 
 # only what is made of longer texts is kept
 LONG = "// a comment\n" * 200
@@ -77,6 +78,16 @@ def same(one, two):
 def test_rows_are_read_as_they_were_written():
     rows = running._made(program(GOOD))
     same(rows, kept_rows.from_bytes(kept_rows.to_bytes(rows)))
+
+
+def test_rows_of_a_program_that_was_decoded_again_are_the_same():
+    """Also where ptxas adds waits, which have sites of their own."""
+    kinds = ("f32", "f16", "f16")
+    text = kernel(64, kinds, 16, tail="1, 1, 0, 0", multiply=SUMS, last="").module.source
+    text = text.replace("  .reg .b32 %d<32>;", IN_REGISTERS).replace(*SIGNED)
+    made = program_of(ptx.parse(text).kernels["kernel"])
+    assert any("wait_group" in site.name for site in made.sites)
+    same(*(rows_of(take_decoded(made), frozenset()) for _ in range(2)))
 
 
 def test_rows_of_a_program_are_made_once(kept, made):
