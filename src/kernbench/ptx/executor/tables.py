@@ -9,7 +9,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.memory.meant import MeantArrays
 from kernbench.ptx.emulator.engine.launch import Launch
-from kernbench.ptx.emulator.memory.arena import Allocation
+from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation
 from kernbench.ptx.emulator.program.program import Program, SharedVariable, Word
 from kernbench.ptx.executor.ops import layout
 from kernbench.ptx.executor.ops.loads_stores import STATE_BITS, WRITTEN
@@ -17,44 +17,50 @@ from kernbench.ptx.executor.ops.running_blocks import all_written
 from kernbench.ptx.executor.rows import UnsupportedError
 from kernbench.ptx.executor.stamps import ArrayStamps, Stamps
 
-_NO_STAMPS = [0] * 8
-
 
 def arrays_of(launch: Launch, stamps: Stamps) -> tuple[Array, list[ArrayStamps]]:
     """A row for each living array (`layout.LOW` and following), and the stamps of those that the launch may write."""
-    written = {id(one) for one in _written(launch)}
-    words = np.frombuffer(launch.parameter_words, np.uint64)
-    entries, held = [], list[ArrayStamps]()
-    for allocation in launch.arena.allocations():
-        if not allocation.nbytes:
-            continue
-        flags, own = 0, _NO_STAMPS
-        if id(allocation) in written:
-            held.append(stamps.of(allocation))
-            flags, own = layout.TRACKED, held[-1].entry
-        low, high = allocation.address, allocation.address + allocation.nbytes
-        passed = bool(((words >= low) & (words < high)).any())
-        # without checks nobody asks who wrote a byte, and what is written keeps its state
-        if not launch.checks.checking or (passed and _is_written(launch, allocation)):
-            flags |= layout.DEFINED
-        entries.append([low, high, flags, *own, 0])
-    found: Array = np.array(entries, np.int64).reshape(-1, layout.ARRAY_WORDS)
+    live = [one for one in launch.arena.allocations() if one.nbytes]
+    found: Array = np.zeros((len(live), layout.ARRAY_WORDS), np.int64)
+    found[:, layout.LOW] = [one.offset for one in live]
+    found[:, layout.LOW] += GLOBAL_BASE
+    found[:, layout.HIGH] = [one.nbytes for one in live]
+    found[:, layout.HIGH] += found[:, layout.LOW]
+    held = list[ArrayStamps]()
+    for number in _written(launch, live, found):
+        held.append(stamps.of(live[number]))
+        found[number, layout.FLAGS] = layout.TRACKED
+        found[number, layout.ROW_WRITES : layout.FIRST_ROW + 1] = held[-1].entry
+    if not launch.checks.checking:
+        # nobody asks who wrote a byte, and what is written keeps its state
+        found[:, layout.FLAGS] |= layout.DEFINED
+    for number in _holding(found, np.frombuffer(launch.parameter_words, np.uint64)):
+        if launch.checks.checking and _is_written(launch, live[number]):
+            found[number, layout.FLAGS] |= layout.DEFINED
     return found, held
 
 
-def _written(launch: Launch) -> list[Allocation]:
-    """Arrays that the kernel may write, according to its pointers."""
-    live = [a for a in launch.arena.allocations() if a.space == "global"]
+def _written(launch: Launch, live: list[Allocation], arrays: Array) -> list[int]:
+    """The numbers of arrays that the kernel may write, according to its pointers."""
     written = launch.program.written_params
     if written is None:
-        return live
-    given = [address for name in written for address in launch.addresses_in(name)]
-    symbols = set(launch.variable_addresses())
-    return [
-        a
-        for a in live
-        if a.sparse or a.address in symbols or any(a.address <= one < a.address + max(a.nbytes, 1) for one in given)
-    ]
+        numbers = set(range(len(live)))
+    else:
+        given = [address for name in written for address in launch.addresses_in(name)]
+        symbols = launch.variable_addresses()
+        numbers = set(_holding(arrays, np.array(given, np.uint64)))
+        numbers.update(np.flatnonzero(np.isin(arrays[:, layout.LOW], symbols)).tolist() if symbols else ())
+        numbers.update(number for number, one in enumerate(live) if one.sparse)
+    return sorted(number for number in numbers if live[number].space == "global")
+
+
+def _holding(arrays: Array, addresses: Array) -> list[int]:
+    """The numbers of the arrays that contain addresses; arrays are in the order of theirs."""
+    lows, highs = (arrays[:, column].astype(np.uint64) for column in (layout.LOW, layout.HIGH))
+    numbers = np.searchsorted(lows, addresses, "right") - 1
+    inside = numbers >= 0
+    inside[inside] = addresses[inside] < highs[numbers[inside]]
+    return sorted(set(numbers[inside].tolist()))
 
 
 def _is_written(launch: Launch, allocation: Allocation) -> bool:

@@ -128,16 +128,11 @@ class Checks(LaunchObserver):
         if written is None:
             return live
         addresses = [self.arena.real(address) for name in written for address in launch.addresses_in(name)]
+        pointed = {id(self.arena.holding(address)) for address in addresses}
         symbols = set(launch.variable_addresses())
         if self.arena.heap is not None:
             symbols.add(self.arena.heap.region.address)
-        return [
-            a
-            for a in live
-            if a.sparse
-            or a.address in symbols
-            or any(a.address <= address < a.address + max(a.nbytes, 1) for address in addresses)
-        ]
+        return [a for a in live if a.sparse or id(a) in pointed or a.address in symbols]
 
     def cells_in_use(self) -> list[tuple[Array, Array]]:
         """The cells that accesses may have touched; there may be far more between and inside allocations."""
