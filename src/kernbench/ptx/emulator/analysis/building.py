@@ -5,9 +5,6 @@ import pickle
 from collections.abc import Hashable
 from weakref import WeakKeyDictionary
 
-from kernbench.ptx.assembled import assembled
-from kernbench.ptx.emulator.analysis.analysis import analyse
-from kernbench.ptx.emulator.analysis.assembling import assemble
 from kernbench.ptx.emulator.analysis.injected_waits import missing_waits
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded, decode
 from kernbench.ptx.emulator.kept import files, programs
@@ -42,10 +39,16 @@ def program_of(
     key = (_content(kernel.module), kernel.name, clustered, aliased, recorded, exact)
     known = _PROGRAMS.get(key)
     if known is None:
-        program = _program(assembled(kernel) if exact else kernel, clustered, aliased, recorded)
+        program = _program(_as_ptxas_rounds(kernel) if exact else kernel, clustered, aliased, recorded)
         known = (kernel.module.items, program)
         _PROGRAMS.put(key, known, len(program.sites))
     return known[1]
+
+
+def _as_ptxas_rounds(kernel: Kernel) -> Kernel:
+    from kernbench.ptx.assembled import assembled
+
+    return assembled(kernel)
 
 
 def check_valid(module: Module) -> None:
@@ -124,6 +127,10 @@ def build(
     `clustered`: launched with clusters of several CTAs; `probed`: a probe inspects it; `named`: its checkpoints are
     needed; `aliased`: several parameters point to one array; `recorded`: its instructions report to a recorder.
     """
+    # many modules, which programs from the disk do not need
+    from kernbench.ptx.emulator.analysis.analysis import analyse
+    from kernbench.ptx.emulator.analysis.assembling import assemble
+
     with no_collections():
         decoded = _decoded(kernel, clustered, probed, named)
         program = assemble(decoded, analyse(decoded, aliased), aliased, recorded)
