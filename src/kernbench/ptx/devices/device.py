@@ -382,12 +382,12 @@ class EmulatedDevice(Device):
         """Copies of the arrays the kernel wrote, by their own name or the parameter's."""
         outputs: dict[str, Array] = {}
         self._copied.clear()
-        for array in self._arrays.values():
-            allocation = array.allocation
-            if allocation.nbytes and self._arena.written_since(allocation):
-                name = array.name or names.get(allocation.address, f"array at {allocation.address:#x}")
-                outputs[name] = self.read(allocation).view(array.dtype).reshape(array.shape)
-                self._copied[allocation.offset] = outputs[name]
+        made = [array.allocation for array in self._arrays.values() if array.allocation.nbytes]
+        for allocation in self._arena.written_since(made):
+            array = self._arrays[allocation.offset]
+            name = array.name or names.get(allocation.address, f"array at {allocation.address:#x}")
+            outputs[name] = self.read(allocation).view(array.dtype).reshape(array.shape)
+            self._copied[allocation.offset] = outputs[name]
         return outputs
 
     def _origin(

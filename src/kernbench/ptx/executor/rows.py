@@ -45,6 +45,20 @@ class UnsupportedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """What a listing of rows says beside their numbers.
+
+    - `registers`: offsets of rows of registers, and their names.
+    - `blocks`: the records at which blocks begin, and the numbers of the blocks.
+    - `counts`: for each row how many of its operands are offsets of rows of registers, and how many operands it has.
+    """
+
+    registers: tuple[tuple[int, str], ...]
+    blocks: tuple[tuple[int, int], ...]
+    counts: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """A program for the executor. `code` has a record for each row, without the addresses of the operations.
 
@@ -62,6 +76,7 @@ class Rows:
     nbytes: int
     entry: int
     clocked: bool
+    names: Names
 
 
 @dataclass(eq=False)
@@ -70,6 +85,8 @@ class _Writer:
     body: Body
     ends: frozenset[int]
     lines: list[tuple[int, tuple[int, ...], int, int]] = field(default_factory=list)
+    # for each line the numbers of its operands, without and with those that are no rows of registers
+    counts: list[tuple[int, int]] = field(default_factory=list)
     known: dict[str, int] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     offsets: dict[int, int] = field(default_factory=dict)
@@ -105,9 +122,9 @@ class _Writer:
         return found
 
     def add(
-        self, operation: Operation | None, operands: Sequence[int] = (), immediate: int = 0, site: int = 0, *raw: int
+        self, operation: Operation | None, operands: Sequence[int] = (), immediate: int = 0, site: int = -1, *raw: int
     ) -> None:
-        """Append a row; `raw` operands are no rows of registers."""
+        """Append a row, of no instruction if `site` is -1; `raw` operands are no rows of registers."""
         if operation is None:
             raise UnsupportedError("an operation without a compiled form")
         number = self.known.get(operation.name)
@@ -117,6 +134,7 @@ class _Writer:
         if len(operands) + len(raw) > MOST_OPERANDS:
             raise UnsupportedError("an operation of too many operands")
         self.lines.append((number, (*(self.offset(slot) for slot in operands), *raw), immediate, site))
+        self.counts.append((len(operands), len(operands) + len(raw)))
 
     def finish(self) -> Rows:
         """The program."""
@@ -132,9 +150,15 @@ class _Writer:
         operations = np.array([line[0] for line in self.lines], np.int32)
         slots = self.table.slots
         values = tuple((at, slots[n]) for n, at in self.offsets.items() if not isinstance(slots[n], RegisterSlot))
-        return Rows(
-            code, operations, tuple(self.operations), values, self.room, self.blocks[self.body.code.entry], self.clocked
-        )
+        entry = self.blocks[self.body.code.entry]
+        return Rows(code, operations, tuple(self.operations), values, self.room, entry, self.clocked, self._names())
+
+    def _names(self) -> Names:
+        registers = self.body.all_registers()
+        called = {(r.bank, r.row + n): f"{r.name}{'.high' * n}" for r in registers for n in range(r.rows)}
+        named = tuple((at, called.get(key, f"{key[0]}.{key[1]}")) for key, at in self.banks.items())
+        blocks = tuple((record, number) for number, record in self.blocks.items())
+        return Names(named, blocks, np.array(self.counts, np.uint8).reshape(-1, 2))
 
 
 def rows_of(decoded: Decoded, ends: frozenset[int]) -> Rows:

@@ -153,10 +153,10 @@ class Launch:
         self.all_ctas = waiting.left
         resident = self.machine.resident(self.threads, self.shared_bytes)
         try:
+            if self.fast.executor and self._is_attempted():
+                self.unfinished = False
+                return Status.FINISHED
             with np.errstate(all="ignore"), one_thread(), self._divided():
-                if self.fast.executor and self._is_attempted():
-                    self.unfinished = False
-                    return Status.FINISHED
                 return self._run(waiting, resident)
         except StoppedError:
             return Status.STOPPED
