@@ -332,7 +332,7 @@ def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Str
             "waits": {REASONS[r]: float(cycles[line, r] / total) for r in Reason if cycles[line, r] > 0},
         }
         if line in sources:
-            row["source"] = {"file": sources[line][0], "line": sources[line][1]}
+            row["source"] = sources[line].data()
         if line in accesses:
             here = accesses[line]
             row |= {"bytes": here.bytes, "coalescing": here.coalescing, "bank_efficiency": here.bank_efficiency}

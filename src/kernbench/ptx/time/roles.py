@@ -153,7 +153,7 @@ def locations(recording: LaunchRecording, lines: list[int]) -> tuple[list[Source
             made[line] = len(found)
             source = sources.get(line)
             own = SourceLocation(f"<ptx {recording.entry}>", line, recording.entry, texts.get(line, ""))
-            found.append(SourceLocation(source[0], source[1], recording.entry) if source else own)
+            found.append(SourceLocation(*source.where, recording.entry) if source else own)
     return found, [made[line] for line in lines]
 
 
