@@ -117,6 +117,16 @@ def test_a_run_keeps_the_source_it_was_about(tmp_path):
     assert back.views["sources"][str(kernel)]["parts"] == [[1, ["one", "two"]]]
 
 
+def test_a_run_keeps_the_source_of_the_lines_that_its_time_is_at(tmp_path):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("one\ntwo\n")
+    from kernbench.result import Run, Status
+
+    rows = [{"source": {"file": str(kernel), "line": 2}, "text": "two", "share": 1.0}]
+    run = Run({}, [], (), Status.FINISHED, views={"by_source": rows})
+    assert run.to_dict()["sources"][str(kernel)]["parts"] == [[1, ["one", "two"]]]
+
+
 def test_long_files_are_kept_around_the_places(tmp_path):
     from kernbench.result import SourceLocation
     from kernbench.result.sources import sources_of

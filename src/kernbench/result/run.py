@@ -161,6 +161,8 @@ class Run:
         locations: list[SourceLocation | None] = [f.where for f in found] + [o.where for f in found for o in f.others]
         if self.timeline is not None:
             locations += [*self.timeline.sites, *(step.where for step in self.timeline.critical_path)]
+        lines = [row["source"] for row in self.views.get("by_source", ())]
+        locations += [SourceLocation(line["file"], line["line"]) for line in lines]
         return sources_of(locations)
 
     def save(self, path: str | Path) -> None:

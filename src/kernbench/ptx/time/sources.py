@@ -68,7 +68,9 @@ def source_lines(text: str) -> Mapping[int, Source]:
 
 
 def _source(module: Module, origin: Origin) -> Source | None:
-    """The source at an origin; None if the compiler names no line of a known file (line 0 is none)."""
+    """The source at an origin; None if the compiler names no line of a known file (line 0 is none; then a caller's)."""
     frames = [(module.source_files.get(one.file, ""), one.source_line) for one in origin.frames]
-    inner, shown, callers = frames[: origin.shown], frames[origin.shown], frames[origin.shown + 1 :]
-    return Source(*shown, tuple(filter(all, inner)), tuple(filter(all, callers))) if all(shown) else None
+    at = next((number for number in range(origin.shown, len(frames)) if all(frames[number])), None)
+    if at is None:
+        return None
+    return Source(*frames[at], tuple(filter(all, frames[:at])), tuple(filter(all, frames[at + 1 :])))
