@@ -278,6 +278,21 @@ def test_an_interrupted_launch_leaves_memory_as_others_need_it(session_of, monke
     assert launch(session, x, y).ok
 
 
+def test_a_launch_that_takes_longer_than_all_before_keeps_its_explanation(session_of):
+    session = session_of(time=True)
+    x, y = arrays(session)
+    launch(session, x, y)
+    first = session.launches[-1]
+    assert first.run.metrics["time_ps"] == first.predicted["time_ps"] > 0
+    assert first.run.views["stalls"]
+    assert first.run.timeline.unit == "ps"
+    assert first.run.recording is None
+    # it is like the first
+    launch(session, x, y)
+    assert session.launches[-1].predicted["timed_launch"] == 1
+    assert session.launches[-1].run.timeline is None
+
+
 def test_a_run_with_a_timeline_is_kept_beside_the_records(session_of, tmp_path):
     session = session_of(tmp_path, keep_timelines=True)
     timeline = SimpleNamespace()

@@ -22,7 +22,7 @@ from kernbench.ptx.doors.lost import Loss
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
-from kernbench.ptx.doors.records import HOST, Record, RecordWriter
+from kernbench.ptx.doors.records import HOST, TIME_SUFFIX, Record, RecordWriter
 from kernbench.ptx.doors.terms.own_lines import located
 from kernbench.ptx.doors.terms.running import running_test
 from kernbench.ptx.doors.terms.unwritten import History, LaunchName
@@ -231,7 +231,7 @@ class Session:
         # while launches are recorded and timed without checks: the predictions
         self._predictions: Predictions | None = None
         gpu = gpu_that_runs(self.arch) if self.options.time else None
-        self._times = None if gpu is None else LaunchTimes(gpu)
+        self._times = None if gpu is None else LaunchTimes(gpu, self.options.sensitivity)
         self._comparison = _comparison(self.device, self.options) if self.options.compare else None
         self._lock = RLock()
         forget = WeakMethod(self._after_fork)
@@ -431,7 +431,7 @@ class Session:
                 if self._predictions is not None:
                     self._predictions.add(run)
                 elif self._times is not None:
-                    predicted = self._predicted(self._times, alike, number, run)
+                    predicted, run = self._predicted(self._times, (alike, identity), number, run)
         except KernbenchError as problem:
             error = str(problem)
             raise
@@ -484,13 +484,20 @@ class Session:
         if not launch.whole or self.options.blocks is not None:
             self.memory.assume_written(request.parameters)
 
-    def _predicted(self, times: LaunchTimes, alike: Hashable, number: int, run: Run) -> Mapping[str, object]:
-        """The metrics of a launch's time; its recording is dropped."""
+    def _predicted(
+        self, times: LaunchTimes, which: tuple[Hashable, KernelIdentity], number: int, run: Run
+    ) -> tuple[Mapping[str, object], Run]:
+        """The metrics of a launch's time, and the run without its recording, with an explanation if it has one."""
         if self.options.blocks is not None:
-            return {"no_time": "only some of its blocks were run"}
-        found = times.of(alike, number, run)
+            return {"no_time": "only some of its blocks were run"}, run
+        found, explained = times.of(*which, number, run)
         run.recording = None
-        return found
+        if explained is None:
+            return found, run
+        if self._writer is not None:
+            self._writer.write_run(number, explained, TIME_SUFFIX)
+        explained.recording = None
+        return found, explained if self._keep_runs else run
 
     def _slim(self, number: int, run: Run | None) -> Run | None:
         """The part of a run that is kept: whole on disk if requested, in memory without what is large."""

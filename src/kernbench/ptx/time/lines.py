@@ -135,6 +135,8 @@ class LineStalls:
         self._issued = np.bincount(lines, time.stalls.issued, count).astype(np.int64)
         self._spent = self._cycles.sum(axis=1)
         self._total = float(self._spent.sum()) or 1.0
+        # what the launch takes beside its overhead, which no line has a part in
+        self._running_ps = (time.seconds - time.launch_seconds) * 1e12
         self._accesses = accesses_by_line(recording)
         self._sources = source_lines(recording.text)
 
@@ -160,7 +162,8 @@ class LineStalls:
 
     def by_source(self) -> list[Data]:
         """The same for lines of the source, each with the lines of functions that are inlined there or that it is
-        inlined at, by their shares, and with its dearest lines of the PTX; empty if the PTX names no source.
+        inlined at, by their shares, its dearest lines of the PTX, and its part of the time; empty if the PTX names no
+        source.
         """
         lines: dict[Frame, list[int]] = {}
         for line in np.flatnonzero(self._spent > 0).tolist():
@@ -172,6 +175,7 @@ class LineStalls:
     def _of_source(self, where: Frame, lines: list[int]) -> Data:
         sources = {line: self._sources[line] for line in lines}
         row: Data = {"source": frame_data(where), "text": linecache.getline(*where).strip(), **self._at(lines).data()}
+        row["time_ps"] = round(self._running_ps * row["share"])
         row["lines"] = sorted(lines, key=lambda line: -float(self._spent[line]))[:_PTX_LINES]
         for name, frames in (("inner", _inner(sources)), ("callers", _callers(sources))):
             if frames:

@@ -185,7 +185,11 @@ def _figures(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
 
 
 def _launch_times(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
-    """The time of each launch, for runs with several."""
+    """The time of each launch, for runs with several; of kernels of a program, of all launches."""
+    whole = [run.metrics.get("in_all", {}).get("time_ps") for run in (a, b)]
+    if any(whole):
+        yield "time of all launches", *whole, duration
+        return
     times = [{name: _time(launch) for name, launch in launch_names(run)} for run in (a, b)]
     for name in dict.fromkeys([*times[0], *times[1]]):
         yield f"time of {name}", times[0].get(name), times[1].get(name), duration
@@ -276,7 +280,15 @@ def _line_share(sides: list[tuple[str, _Spent]], text: str) -> Share:
 
 
 def _by_line(run: Run) -> _Lines:
+    """What lines are charged: those where warps spend their cycles if that is known, else those of the path."""
     spent: _Lines = {}
+    for row in run.views.get("by_source", ()):
+        source = row["source"]
+        key = (PurePath(source["file"]).name, "", row["text"] or f"line {source['line']}")
+        time, numbers = spent.get(key, (0, set()))
+        spent[key] = (time + row["time_ps"], numbers | {source["line"]})
+    if spent:
+        return spent
     for step in run.timeline.critical_path if run.timeline is not None else []:
         if step.where is not None:
             text = step.where.text

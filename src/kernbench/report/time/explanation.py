@@ -66,7 +66,9 @@ def time_text(run: Run) -> Text:
     total = metrics["time_ps"]
     text.append(f"time {duration(total)}{_whole(metrics)}", style="bold")
     text.append(f", {metrics['time_note']}\n" if "time_note" in metrics else "\n")
-    if run.launches:
+    if "in_all" in metrics:
+        text.append(_in_all(metrics["in_all"]))
+    elif run.launches:
         shown = ", ".join(f"{name} {duration(launch.metrics['time_ps'])}" for name, launch in launch_names(run))
         text.append(f"  {len(run.launches)} launches one after the other: {shown}\n")
     if "in_a_row_ps" in metrics:
@@ -95,12 +97,21 @@ def time_text(run: Run) -> Text:
     return text
 
 
+def _in_all(whole: Fields) -> str:
+    """For a kernel of a program: which of its launches this is, and the time of all of them."""
+    if whole["launches"] == 1:
+        return ""
+    longest = f"launch {whole['longest']}" + (f" ({whole['site']})" if "site" in whole else "")
+    every = f"{whole['launches']:,} launches, {duration(whole['time_ps'])} in all"
+    return f"  {every}; this is {longest}, which takes longest\n"
+
+
 def stalled_text(run: Run) -> Text:
     """The lines of the source, or of the kernel's text, where warps spent most cycles, and what they waited for."""
     text = Text()
     rows = run.views.get("by_source") or run.views.get("stalls") or ()
     if rows:
-        of = " of the longest launch" if run.launches else ""
+        of = " of the longest launch" if run.launches and "in_all" not in run.metrics else ""
         text.append(f"  where the warps{of} spend their cycles:\n")
     for row in rows[:_LINES]:
         source = row.get("source")

@@ -25,7 +25,7 @@ from kernbench.ptx.doors.opening.environment import child_environment, python_fo
 from kernbench.ptx.doors.options import Options
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
-from kernbench.ptx.front.commands.options import EXACT, SCHEDULE, TRACE
+from kernbench.ptx.front.commands.options import EXACT, SCHEDULE, SENSITIVITY, TRACE
 from kernbench.ptx.front.commands.verdict import NOTHING_RAN, show_verdict
 from kernbench.ptx.front.ending import Ended, end_program
 from kernbench.ptx.launching.blocks import read_blocks
@@ -94,8 +94,8 @@ TIME = Annotated[
     bool,
     typer.Option(
         "--time",
-        help="Predict how long launches take on a GPU: of those with the same code, grid and numbers passed the first "
-        "safe one is recorded and timed, and later ones count as alike.",
+        help="Predict how long launches take on a GPU, and say where the time of kernels goes: of launches with the "
+        "same code, grid and numbers passed the first safe one is recorded and timed, and later ones count as alike.",
     ),
 ]
 COMPARE = Annotated[
@@ -147,6 +147,7 @@ def exec_program(
     all_configs: CONFIGS = False,
     best_config: BEST = False,
     time: TIME = False,
+    sensitivity: SENSITIVITY = False,
     compare: COMPARE = "",
     search: SEARCH = True,
     sms: SMS = None,
@@ -172,18 +173,18 @@ def exec_program(
     options = replace(
         options, checks=checks, schedule=schedule_of(schedule), max_seconds=max_seconds, strict=strict, sms=sms,
         stop_at_finding=stop_at_finding, keep_going=keep_going, all_configs=all_configs, best_config=best_config,
-        time=time, keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
+        time=time or sensitivity, sensitivity=sensitivity,
+        keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
     )  # fmt: skip
     with _folder(records) as folder:
         ended = run_program(python_for(program), options, folder, end_after)
         summary = read_session(folder)
-        traced = None if trace is None else _traced(folder)
-    code = ended.code or _judged(summary, options, allow_no_launches)
-    show_verdict(summary, options, ended, nothing_ran=not ended.code and code == NOTHING_RAN)
-    if trace is not None:
-        _write_trace(trace, traced)
-    _write_pages(html, junit, program, summary, arch)
-    write_document(json, "exec", lambda: _data(summary, options, ended.code))
+        code = ended.code or _judged(summary, options, allow_no_launches)
+        show_verdict(summary, options, ended, nothing_ran=not ended.code and code == NOTHING_RAN)
+        if trace is not None:
+            _write_trace(trace, _traced(folder))
+        _write_pages(html, junit, program, summary, arch)
+        write_document(json, "exec", lambda: _data(summary, options, ended.code))
     raise typer.Exit(code)
 
 
@@ -200,7 +201,7 @@ def _judged(summary: SessionSummary, options: Options, allow_no_launches: bool) 
 def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
     """Write the HTML page and the JUnit file, if they are asked for."""
     if html is not None:
-        runs = [(kernel.title, kernel.run(arch)) for kernel in summary.kernels]
+        runs = [(kernel.title, kernel.run(arch)) for kernel in summary.by_time]
         write_bytes(html, page_html(" ".join(program), runs).encode())
     if junit is not None:
         named = next((word for word in program if word.endswith(".py")), program[0])
@@ -357,4 +358,6 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
             for kernel in summary.kernels
         ],
         "unfinished": summary.unfinished,
+        # what `kernbench report` and `compare` read
+        **({"runs": [kernel.run(options.arch).to_dict() for kernel in summary.by_time]} if options.time else {}),
     }
