@@ -159,6 +159,7 @@ STRANGE = [
     (["findings", 0, "kind"], "rage", "unknown finding kind 'rage'; known: deadlock"),
     (["findings", 0, "where", "line"], -3, "where.line: a number from 0 on is wanted; got -3"),
     (["findings", 0, "others", 0, "role"], None, "others[0].role: a text is wanted; got None"),
+    (["findings", 0, "blame"], {"who": "me", "name": "", "mended_in": ""}, "blame.who: unknown party 'me'"),
     (["checked"], [1], "checked[0]: a text is wanted"),
     (["comparison", 0, "max_abs"], "big", "comparison[0].max_abs: a number is wanted; got 'big'"),
     (["comparison", 0, "passed"], 1, "passed: true or false is wanted"),

@@ -92,6 +92,11 @@ class Run:
         return not self.findings and self.status is Status.FINISHED
 
     @property
+    def own_findings(self) -> list[Finding]:
+        """Its faults but for those of its compiler, about which the program can do nothing."""
+        return [finding for finding in self.findings if not finding.is_compilers]
+
+    @property
     def ok(self) -> bool:
         """Safe, and not known to be wrong."""
         return self.safe is not False and self.right is not False

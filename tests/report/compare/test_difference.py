@@ -7,7 +7,8 @@ from rich.console import Console
 from tests.report.samples import HERE, SITES, metrics, sample, timeline, unsafe
 
 from kernbench.report import difference, difference_text
-from kernbench.result import SourceLocation
+from kernbench.result import Finding, SourceLocation
+from kernbench.result.finding import Blame
 
 
 def text(renderable, width=160):
@@ -67,6 +68,13 @@ def test_kernels_of_a_program_compare_the_time_of_all_their_launches():
     ]
     (row,) = [number for number in difference(*runs).numbers if number.name == "time of all launches"]
     assert (row.a, row.b, row.change) == ("300 ps", "150 ps", "-50.0 %")
+
+
+def test_a_fault_of_the_compiler_leaves_the_speed_and_any_other_takes_it():
+    found = Finding("missing-fence", "m", SITES[0], blame=Blame("compiler", "Maker 1.0"))
+    assert difference(replace(sample(), findings=[found]), faster()).summary.startswith("B is 2.00 times as fast as A")
+    own = replace(found, blame=Blame("library", "fla"))
+    assert "no speed is compared" in difference(replace(sample(), findings=[found, own]), faster()).summary
 
 
 def test_a_line_that_moved_is_the_same_line():

@@ -62,11 +62,11 @@ class LaunchTimes:
         return self._known[alike], explained
 
     def _timed(self, kernel: Hashable, run: Run) -> tuple[dict[str, object], Run | None]:
-        from kernbench.ptx.time.presentation import measure
+        from kernbench.ptx.time.presentation import measure, warned
         from kernbench.ptx.time.retiming import explained, time_recording
 
         timing = time_recording(run.recording, self.gpu)
-        timed = measure(timing.time)
+        timed = warned(measure(timing.time), run)
         if timed["time_ps"] <= self._longest.get(kernel, 0):
             return timed, None
         self._longest[kernel] = timed["time_ps"]

@@ -23,6 +23,7 @@ from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
 from kernbench.ptx.doors.records import HOST, TIME_SUFFIX, Record, RecordWriter
+from kernbench.ptx.doors.terms.blame import Compiler, blamed
 from kernbench.ptx.doors.terms.own_lines import located
 from kernbench.ptx.doors.terms.running import running_test
 from kernbench.ptx.doors.terms.unwritten import History, LaunchName
@@ -62,13 +63,15 @@ class LaunchConfigurationError(MisuseError, RuntimeError):
 class Notes:
     """What a front end knows about a launch.
 
-    Names of arrays by address, details for reports, its terms for hints, and the kernel if it knows its source.
+    Names of arrays by address, details for reports, its terms for hints, the kernel if it knows its source, and the
+    compiler if programs cannot cause all that may be wrong with its kernels.
     """
 
     names: Mapping[int, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     words: Words | None = None
     identity: KernelIdentity | None = None
+    compiler: Compiler | None = None
 
 
 @dataclass(frozen=True)
@@ -424,7 +427,7 @@ class Session:
                 self.note({"event": "begin", **about})
                 before = None if self._comparison is None else self._comparison.before()
                 used = self.history.before(request.parameters)
-                run = self._emulate(request, self._setting(treatment, forecast, alike), notes.words)
+                run = self._emulate(request, self._setting(treatment, forecast, alike), notes)
                 self.history.after(used, LaunchName(number, title, site, grid))
                 if self._comparison is not None and before is not None:
                     agreement = self._comparison.after(request, run, before).to_dict()
@@ -451,8 +454,9 @@ class Session:
                 self._leave(launch, request)
         return launch
 
-    def _emulate(self, request: LaunchRequest, setting: RunSetting, words: Words | None) -> Run:
-        """Run a launch; hints use the terms of its front end, if known."""
+    def _emulate(self, request: LaunchRequest, setting: RunSetting, notes: Notes) -> Run:
+        """Run a launch; hints use the terms of its front end, if known, and findings say whose fault they are."""
+        words = notes.words
         try:
             run = self.device.run(request, setting)
         except LaunchRefusedError as problem:
@@ -462,6 +466,7 @@ class Session:
             run.findings, run.formal = words.fit(run.findings), words.fit(run.formal)
         initialised = MADE if words is None else words.made
         run.findings = self.history.explained(run.findings, request.parameters, request.names, initialised)
+        run.findings, run.formal = (blamed(found, notes.compiler) for found in (run.findings, run.formal))
         return run
 
     def _alike(self, request: LaunchRequest) -> Hashable:

@@ -76,7 +76,7 @@ class KernelSummary:
     @property
     def verdict(self) -> str:
         """Kinds of findings, or why there are none."""
-        kinds = ", ".join(dict.fromkeys(finding.kind for finding in self.findings))
+        kinds = ", ".join(dict.fromkeys(_kind_of(finding) for finding in self.findings))
         refused = "refused" if any(launch["treatment"] == REFUSED for launch in self.launches) else ""
         if kinds or self.failed or self.unfinished:
             ended = len(self.failed) > len(self.refused) or self.unfinished
@@ -347,6 +347,11 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
     timed = [record["predicted"] for record in records if record["event"] == "timed"]
     processes = len({record["process"] for record in records})
     return SessionSummary(list(kernels.values()), processes, len(compared), wrong, len(timed), sum(timed))
+
+
+def _kind_of(finding: Finding) -> str:
+    """The kind of a finding, and whose fault it is if not the program's own."""
+    return finding.kind if finding.blame is None else f"{finding.kind} ({finding.blame.who})"
 
 
 def _explained_in(folder: Path, kernel: KernelSummary) -> Path | None:

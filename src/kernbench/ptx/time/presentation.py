@@ -42,7 +42,7 @@ def timed(run: Run, again: Again, drawn: bool = True, sensitivity: bool = False)
     Savings by changes are computed for small launches, and with `sensitivity` for all.
     """
     time, recording, streams = again.time, again.recording, again.streams
-    metrics = {**run.metrics, **measure(time), **_joined(streams)}
+    metrics = {**run.metrics, **warned(measure(time), run), **_joined(streams)}
     metrics["time_facts"] = [*metrics["time_facts"], *_unjoined(streams)]
     if not drawn:
         return replace(run, metrics=metrics)
@@ -50,6 +50,16 @@ def timed(run: Run, again: Again, drawn: bool = True, sensitivity: bool = False)
     views = {**run.views, **LineStalls(time, recording, streams).views()}
     drawn_line = with_warps(timeline(time, recording.entry), time, recording, streams)
     return replace(run, metrics=metrics, views=views, timeline=drawn_line)
+
+
+def warned(metrics: Data, run: Run) -> Data:
+    """The metrics of a time with a warning, if the launch has faults of its compiler, which leave it its time."""
+    faults = {str(finding.blame): finding.kind for finding in run.findings if finding.is_compilers}
+    if not faults:
+        return metrics
+    said = [f"warning: {kind} is {blame}; this is the time of the code as it is" for blame, kind in faults.items()]
+    caveat = ", ".join(filter(None, (metrics["caveat"], "with a compiler's fault")))
+    return metrics | {"caveat": caveat, "time_facts": [*said, *metrics["time_facts"]]}
 
 
 def _saved(again: Again, time_again: bool) -> Data:

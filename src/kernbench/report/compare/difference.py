@@ -16,7 +16,7 @@ from kernbench.report.text.verdict import NO, NOT_ASKED, YES
 from kernbench.report.time.explanation import duration, scaled
 from kernbench.result.finding import Finding
 from kernbench.result.launches import launch_names
-from kernbench.result.run import Run
+from kernbench.result.run import Run, Status
 
 _LINES = 12
 # fraction of the longer time below which changes are not reported
@@ -92,7 +92,7 @@ def _time(run: Run) -> int | None:
 
 
 def _summary(a: Run, b: Run, names: tuple[str, str], times: tuple[int | None, int | None]) -> str:
-    bad = [name for name, run in zip(names, (a, b), strict=True) if not run.ok]
+    bad = [name for name, run in zip(names, (a, b), strict=True) if not _has_speed(run)]
     if bad:
         return f"{' and '.join(bad)} {'are' if len(bad) > 1 else 'is'} not right and safe: no speed is compared"
     before, after = times
@@ -105,6 +105,11 @@ def _summary(a: Run, b: Run, names: tuple[str, str], times: tuple[int | None, in
     ratio = max(before, after) / min(before, after)
     verdict = f"{faster} is {ratio:.2f} times as fast as {slower}: {duration(before)} in {names[0]}, "
     return verdict + f"{duration(after)} in {names[1]}{_reasons(a, b, max(before, after))}"
+
+
+def _has_speed(run: Run) -> bool:
+    """Whether a run is right and safe, or has no fault but its compiler's."""
+    return run.ok or (run.status is Status.FINISHED and run.right is not False and not run.own_findings)
 
 
 def _reasons(a: Run, b: Run, longer: int) -> str:

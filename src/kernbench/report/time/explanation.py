@@ -23,6 +23,7 @@ _CAVEATS = {
     "not validated": "not validated, as no GPU of their kind was measured",
     "without machine code": "without machine code, and less sure",
     "lower bound": "lower bounds, as waits for others are not timed",
+    "with a compiler's fault": "of code with a fault of its compiler",
 }
 _WORTH_SAYING = 0.001
 _PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))

@@ -9,6 +9,7 @@ from kernbench.cli.arguments.grouped import grouped
 from kernbench.cli.arguments.options import STRICT
 from kernbench.cli.output.console import check_targets, results
 from kernbench.cli.output.inside import check_options
+from kernbench.ptx.doors.terms.blame import blamed
 from kernbench.ptx.front import launch_file
 from kernbench.ptx.front.artefact import read_artefact, skeleton
 from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked, TimeAsked
@@ -99,5 +100,6 @@ def launch_artefact(
     maybe_stop(wanted, "ptx launch", module, described, device, "", elements, options, strict)
     comparing = comparing_intermediates(first_wrong, wanted.stop_at, device, described, options)
     result = launch_kernel(module, described, device, "", elements, options)
+    result.findings = blamed(result.findings, found.compiler)
     keep_first_wrong(result, comparing)
     finish("ptx launch", found.ptx, with_time(result, machine, timing.sensitivity), out, wanted, strict)
