@@ -59,6 +59,19 @@ def test_a_reduction_of_triton_is_at_the_line_of_the_program_that_asks_for_it():
     assert lines[line_of(TRITON, "%r4, %r3")] == Source(own, 12, ((library, 291), (library, 261)))
 
 
+def test_releases_of_triton_that_name_callers_in_comments_alone_are_read_the_same():
+    text = TRITON
+    for line in TRITON.splitlines():
+        if "inlined_at" in line and ".loc 2" in line:
+            inner = "standard.py:291:36 @[ standard.py:261:15" if "291" in line else "standard.py:261:15"
+            text = text.replace(
+                line, f"{line.partition(',')[0]} // {inner} @[ softmax.py:12:15 ]{' ]' * ('291' in line)}"
+            )
+    assert "inlined_at 1 12" not in text
+    assert "@[ softmax.py:12:15 ] ]" in text
+    assert source_lines(text) == source_lines(TRITON)
+
+
 def test_a_function_of_the_programs_own_file_has_its_own_line_and_says_who_calls():
     own = "/home/me/softmax.py"
     assert source_lines(TRITON)[line_of(TRITON, "%r5, %r4")] == Source(own, 2, callers=((own, 13),))
