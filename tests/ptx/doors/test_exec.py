@@ -296,6 +296,14 @@ def test_launches_get_their_time_once_for_each_grid_and_unsafe_ones_none(tmp_pat
 
 
 @pytest.mark.usefixtures("in_a_copy")
+def test_the_time_is_that_of_the_named_gpu(tmp_path):
+    done, _ = run_under(tmp_path, "launch(64)\n", "--gpu", "a100", "--arch", "sm_80")
+    assert "predicted for a100" in done.stderr
+    refused = CliRunner().invoke(app, ["exec", "--gpu", "a100", "--", "true"])
+    assert "the kernel is for sm_90a, and a100 is sm_80: choose another GPU" in str(refused.exception)
+
+
+@pytest.mark.usefixtures("in_a_copy")
 def test_the_launch_that_takes_longest_is_explained(tmp_path):
     done, document = run_under(
         tmp_path, "launch(1)\nlaunch(64)\nlaunch(2)\n", "--time", "--records", str(tmp_path / "r")

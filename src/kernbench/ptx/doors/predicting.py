@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kernbench.common.errors import KernbenchError
+from kernbench.common.errors import KernbenchError, MisuseError
 from kernbench.result.run import Run, Status
 from kernbench.result.untimed import no_time
 
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 
 @cache
-def gpu_that_runs(arch: str) -> "Gpu | None":
-    """The first bundled GPU that runs code for an architecture."""
+def gpu_that_runs(arch: str, name: str = "") -> "Gpu | None":
+    """The named GPU, which must run code for an architecture, or the first bundled one that does, if there is one."""
     from kernbench.ptx.machine.model import Gpu, bundled, load, unfit
 
+    if name:
+        gpu = load(name)
+        if why := unfit(arch, gpu):
+            raise MisuseError(why)
+        return gpu
     return next((gpu for gpu in map(load, (Gpu.whole, *bundled())) if not unfit(arch, gpu)), None)
 
 

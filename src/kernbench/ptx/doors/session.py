@@ -233,7 +233,7 @@ class Session:
         self.captured: list[Callable[[], object]] | None = None
         # while launches are recorded and timed without checks: the predictions
         self._predictions: Predictions | None = None
-        gpu = gpu_that_runs(self.arch) if self.options.time else None
+        gpu = gpu_that_runs(self.arch, self.options.gpu) if self.options.time else None
         self._times = None if gpu is None else LaunchTimes(gpu, self.options.sensitivity)
         self._comparison = _comparison(self.device, self.options) if self.options.compare else None
         self._lock = RLock()

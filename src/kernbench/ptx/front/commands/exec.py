@@ -21,11 +21,13 @@ from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.driver.library import LibraryError
 from kernbench.ptx.doors.driver.running import driver_environment
+from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.opening.environment import child_environment, python_for
 from kernbench.ptx.doors.options import Options
+from kernbench.ptx.doors.predicting import gpu_that_runs
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
-from kernbench.ptx.front.commands.options import EXACT, SCHEDULE, SENSITIVITY, TRACE
+from kernbench.ptx.front.commands.options import EXACT, GPU, SCHEDULE, SENSITIVITY, TRACE
 from kernbench.ptx.front.commands.verdict import NOTHING_RAN, show_verdict
 from kernbench.ptx.front.ending import Ended, end_program
 from kernbench.ptx.launching.blocks import read_blocks
@@ -147,6 +149,7 @@ def exec_program(
     all_configs: CONFIGS = False,
     best_config: BEST = False,
     time: TIME = False,
+    gpu: GPU = "",
     sensitivity: SENSITIVITY = False,
     compare: COMPARE = "",
     search: SEARCH = True,
@@ -173,7 +176,7 @@ def exec_program(
     options = replace(
         options, checks=checks, schedule=schedule_of(schedule), max_seconds=max_seconds, strict=strict, sms=sms,
         stop_at_finding=stop_at_finding, keep_going=keep_going, all_configs=all_configs, best_config=best_config,
-        time=time or sensitivity, sensitivity=sensitivity,
+        time=time or sensitivity or bool(gpu), gpu=_named(gpu, arch), sensitivity=sensitivity,
         keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
     )  # fmt: skip
     with _folder(records) as folder:
@@ -186,6 +189,15 @@ def exec_program(
         _write_pages(html, junit, program, summary, arch)
         write_document(json, "exec", lambda: _data(summary, options, ended.code))
     raise typer.Exit(code)
+
+
+def _named(gpu: str, arch: str) -> str:
+    """The GPU as every process of the program finds it; one that does not run its code is refused at once."""
+    if not gpu:
+        return ""
+    name = str(Path(gpu).absolute()) if Path(gpu).is_file() else gpu
+    gpu_that_runs(whole_architecture(arch), name)
+    return name
 
 
 def _judged(summary: SessionSummary, options: Options, allow_no_launches: bool) -> int:
