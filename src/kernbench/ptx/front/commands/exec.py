@@ -38,6 +38,8 @@ from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
 from kernbench.safety.jobs import allow
 
+# kernels with a timeline in a page or document: those that take most, as each may have millions of bytes
+_DRAWN = 32
 # exit code of a program stopped by --end-after (as in timeout(1)), and the seconds it has to end after SIGTERM
 TIMED_OUT, _GRACE = 124, 10.0
 
@@ -213,11 +215,19 @@ def _judged(summary: SessionSummary, options: Options, allow_no_launches: bool) 
 def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
     """Write the HTML page and the JUnit file, if they are asked for."""
     if html is not None:
-        runs = [(kernel.title, kernel.run(arch)) for kernel in summary.by_time]
+        runs = [(str(run.origin["kernel"]), run) for run in _runs(summary, arch)]
         write_bytes(html, page_html(" ".join(program), runs).encode())
     if junit is not None:
         named = next((word for word in program if word.endswith(".py")), program[0])
         write_bytes(junit, junit_xml([_Case(named, kernel, arch) for kernel in summary.kernels]))
+
+
+def _runs(summary: SessionSummary, arch: str) -> list[Run]:
+    """The kernels as runs, those with the longest predicted time first."""
+    runs = [kernel.run(arch) for kernel in summary.by_time]
+    for run in runs[_DRAWN:]:
+        run.timeline = None
+    return runs
 
 
 @contextmanager
@@ -371,5 +381,5 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
         ],
         "unfinished": summary.unfinished,
         # what `kernbench report` and `compare` read
-        **({"runs": [kernel.run(options.arch).to_dict() for kernel in summary.by_time]} if options.time else {}),
+        **({"runs": [run.to_dict() for run in _runs(summary, options.arch)]} if options.time else {}),
     }

@@ -55,7 +55,7 @@ def _show_kernels(console: Console, summary: SessionSummary, options: Options, e
     explained = list(kernels_text([(kernel.title, kernel.run(options.arch)) for kernel in summary.by_time]))
     for _, text in explained:
         console.print(text, highlight=False, soft_wrap=True, end="")
-    said = {run.metrics["time_note"] for run, _ in explained}
+    said = {str(run.origin["kernel"]) for run, _ in explained}
     if options.compare:
         show_agreement(console, summary, options.compare)
     for line in (*_left_out(summary, options), *_notes(summary, ended.code, said)):
@@ -125,7 +125,7 @@ def _blocks(count: int) -> str:
 
 
 def _notes(summary: SessionSummary, code: int = 0, said: Set[str] = frozenset()) -> Iterator[str]:
-    """Notes printed below the table; `code` is the program's exit code, and `said` are notes on times said before."""
+    """Notes printed below the table; `code` is the program's exit code, and `said` the kernels explained before."""
     for kernel in summary.kernels:
         yield from (f"{kernel.title}, {error}" for error in (*kernel.errors, kernel.accepted) if error)
         for tuned in dict.fromkeys(kernel.tuned):
@@ -157,15 +157,14 @@ def _often(count: int) -> str:
 
 
 def _of_times(summary: SessionSummary, said: Set[str] = frozenset()) -> Iterator[str]:
-    """Notes on how times were predicted that are not `said`; each names its kernels if not all have the same note."""
+    """Notes on how times were predicted, but of kernels in `said`; each names its kernels if they differ."""
     notes: dict[str, dict[str, None]] = {}
     for kernel in summary.kernels:
-        for launch in kernel.launches:
+        for launch in kernel.launches if kernel.title not in said else ():
             if "time_note" in launch.get("predicted", {}):
                 notes.setdefault(launch["predicted"]["time_note"], {})[kernel.title] = None
     for note, titles in notes.items():
-        if note not in said:
-            yield note if len(notes) == 1 else f"{', '.join(titles)}: {note}"
+        yield note if len(notes) == 1 and not said else f"{', '.join(titles)}: {note}"
 
 
 def _without_lines(summary: SessionSummary) -> Iterator[str]:
