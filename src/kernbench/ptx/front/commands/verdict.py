@@ -52,7 +52,8 @@ def _show_kernels(console: Console, summary: SessionSummary, options: Options, e
         if len(titles) > 1:
             console.print(f"  in {len(titles)} kernels: {', '.join(titles)}\n", soft_wrap=True)
     console.print(_table(summary, options))
-    explained = list(kernels_text([(kernel.title, kernel.run(options.arch)) for kernel in summary.by_time]))
+    timed = summary.by_time if options.time else []
+    explained = list(kernels_text([(kernel.title, kernel.run(options.arch)) for kernel in timed]))
     for _, text in explained:
         console.print(text, highlight=False, soft_wrap=True, end="")
     said = {str(run.origin["kernel"]) for run, _ in explained}
@@ -95,6 +96,8 @@ def _of_library(library: str, causes: list[Cause]) -> Text:
         lines = len({cause.finding.where for cause in causes if cause.finding.kind == kind})
         more = f" ({count} findings at {lines} lines, of which this is the first)" if count > 1 else ""
         text.append(f"    {first.where}: {kind}: {first.message}{more}\n")
+        if first.is_compilers:
+            text.append(f"      {first.blame}\n")
     text.rstrip()
     return text
 
