@@ -146,8 +146,8 @@ LIBRARY, COMPILER = "library", "compiler"
 
 @dataclass(frozen=True)
 class Blame:
-    """Whose fault a finding is, if not the program's own: who (LIBRARY or COMPILER), its name, and the release that
-    mends it, if one is known.
+    """Whose fault a finding is, if not the program's own: who (COMPILER, or LIBRARY for a library's kernel), its name,
+    and the release that mends it, if one is known.
     """
 
     who: str
@@ -159,6 +159,9 @@ class Blame:
             raise ValueError(unknown("party", self.who, (LIBRARY, COMPILER)))
 
     def __str__(self) -> str:
+        if self.who == LIBRARY:
+            # a library's kernel may have been given what it does not take
+            return f"in a kernel of a library ({self.name}): its fault, or that of its arguments"
         remedy = f"; {self.mended_in} and later do not have it" if self.mended_in else ""
         return f"a fault of the {self.who} ({self.name}), not of the program{remedy}"
 

@@ -43,7 +43,7 @@ def test_a_fault_of_the_compiler_has_its_name_and_no_advice():
         assert said in text
         assert "next: wait" not in text
     library = plain_text(run_text("k", launch("k", replace(note(1), blame=Blame("library", "fla")))))
-    assert "a fault of the library (fla), not of the program" in library
+    assert "in a kernel of a library (fla): its fault, or that of its arguments" in library
     assert "next: wait" in library
 
 

@@ -48,7 +48,9 @@ function findingCard(run, one, note, grouped, rank = "") {
 }
 
 const blameText = ({ who, name, mended_in: mended }) =>
-  `a fault of the ${who} (${name}), not of the program${mended ? `; ${mended} and later do not have it` : ""}`;
+  who === "library"
+    ? `in a kernel of a library (${name}): its fault, or that of its arguments`
+    : `a fault of the ${who} (${name}), not of the program${mended ? `; ${mended} and later do not have it` : ""}`;
 
 // so many are simply shown; of more, the first few of each kind, and the others behind a line of text
 const FEW = 5,
