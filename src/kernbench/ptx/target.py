@@ -1,5 +1,6 @@
 """The PTX implementation of the target interface."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
@@ -105,6 +106,11 @@ class PtxTarget(Target):
         from kernbench.ptx.time.presentation import measure
 
         return measure(cast("LaunchTiming", timing).time)
+
+    def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, object]:
+        """The lines of the launch that takes longest."""
+        longest = max(launches, key=lambda one: int(one.metrics["time_ps"]))
+        return {name: longest.views[name] for name in ("stalls", "by_source") if name in longest.views}
 
     def explain(self, cause: str) -> str:
         """The sentence for a cause of lost time."""

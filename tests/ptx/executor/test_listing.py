@@ -29,7 +29,7 @@ def test_a_row_has_its_operation_operands_immediate_and_line():
         f"line {FIRST + 2}: cp.async.ca.shared.global [%r6], [%rd3], 4;",
         f"copies.commit () | line {FIRST + 3}: cp.async.commit_group;",
         f"copies.wait (0,) | line {FIRST + 4}: cp.async.wait_group 0;",
-        f"flow.wait_at_barrier () | line {FIRST + 5}: bar.sync 0;",
+        f"barriers.wait_at_barrier (1, 0, 0) | line {FIRST + 5}: bar.sync 0;",
     ]
     assert lines[-9:] == [
         *(f"  {row}" for row in rows),

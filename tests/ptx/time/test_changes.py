@@ -14,7 +14,7 @@ from kernbench.ptx.time.causes import REASONS
 from kernbench.ptx.time.changes import MOST_UNASKED, Again
 from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.result import Occupancy, Unit
-from kernbench.ptx.time.sources import source_lines
+from kernbench.ptx.time.sources import Source
 
 GPU = load("h200")
 
@@ -148,23 +148,14 @@ def test_large_launches_are_timed_again_only_when_asked():
     assert not replace(timed, time=replace(timed.time, simulated=MOST_UNASKED + 1)).small
 
 
-def test_lines_of_the_source_come_from_loc_lines():
-    text = (
-        '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "kernel.cu"\n.visible .entry k()\n{\n'
-        "bar.sync 0;\n.loc 1 12 3\nbar.sync 0;\n.loc 1 14 3\nret;\n}\n"
-    )
-    assert source_lines(text) == {9: ("kernel.cu", 12), 11: ("kernel.cu", 14)}
-    assert source_lines(text.replace(".loc 1", "// 1")) == {}
-
-
 def test_accesses_of_one_line_of_the_source_are_named_once():
     given = [
         Advice("bank conflict", line, f"`{line}` takes 2.0 times", 100 - line, AGAIN, "pad rows") for line in (4, 5, 6)
     ]
     given.append(Advice("exposed wait", 5, "waits", 50, ACCOUNT, "load earlier"))
-    found = once(given, dict.fromkeys((4, 5, 6), ("mine.cu", 7)))
+    found = once(given, dict.fromkeys((4, 5, 6), Source("mine.cu", 7)))
     assert [(one.kind, one.line) for one in found] == [("bank conflict", 4), ("exposed wait", 5)]
     assert found[0].message == "`4` takes 2.0 times (and so do 2 more)"
     # without a source, those that say the same
     assert len(once(given, {})) == 2
-    assert len(once(given, {4: ("mine.cu", 7), 5: ("mine.cu", 8), 6: ("mine.cu", 9)})) == 4
+    assert len(once(given, {4: Source("mine.cu", 7), 5: Source("mine.cu", 8), 6: Source("mine.cu", 9)})) == 4

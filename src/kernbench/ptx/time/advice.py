@@ -18,7 +18,7 @@ from kernbench.ptx.time.changes import Again, Change, Given
 from kernbench.ptx.time.engine.reasons import Reason
 from kernbench.ptx.time.lines import SECTOR, least_passes, least_sectors, warps_of_events
 from kernbench.ptx.time.result import LaunchTime, Unit
-from kernbench.ptx.time.sources import source_lines
+from kernbench.ptx.time.sources import Source, source_lines
 from kernbench.result.reading import Data
 
 WORTH = 0.01
@@ -51,12 +51,12 @@ class Advice:
     by: str
     hint: str
 
-    def data(self, source: tuple[str, int] | None) -> Data:
-        """As plain data; `source` is the source location of the line, if the PTX names it."""
+    def data(self, source: Source | None) -> Data:
+        """As plain data; `source` is that of the line, if the PTX names it."""
         found: Data = {"kind": self.kind, "line": self.line or None, "message": self.message, "cost_ps": self.cost_ps}
         found |= {"by": self.by, "hint": self.hint}
         if source is not None:
-            found["source"] = {"file": source[0], "line": source[1]}
+            found["source"] = source.data()
         return found
 
 
@@ -71,7 +71,7 @@ def advise(again: Again, one_more: Change | None, time_again: bool) -> list[Data
     return [one.data(lines.get(one.line)) for one in once(worth, lines)]
 
 
-def once(given: list[Advice], lines: Mapping[int, tuple[str, int]]) -> list[Advice]:
+def once(given: list[Advice], lines: Mapping[int, Source]) -> list[Advice]:
     """Merge advice of one kind on one source line into the dearest, with the number of others.
 
     If the source line is unknown, advice with the same hint and share is merged.
@@ -79,7 +79,8 @@ def once(given: list[Advice], lines: Mapping[int, tuple[str, int]]) -> list[Advi
     found: dict[object, Advice] = {}
     more: Counter[object] = Counter()
     for one in given:
-        same = lines.get(one.line) or _QUOTED.sub("", one.message)
+        source = lines.get(one.line)
+        same = _QUOTED.sub("", one.message) if source is None else source.where
         key = (one.kind, one.hint, same) if one.kind in _OF_ACCESSES else (one.kind, one.line, one.message)
         more[key] += key in found
         found.setdefault(key, one)

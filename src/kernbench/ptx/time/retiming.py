@@ -42,5 +42,9 @@ def retime(run: Run, gpu: Gpu, drawn: bool = True, sensitivity: bool = False) ->
 
     With `sensitivity` also what changes would save, which small launches include by default.
     """
-    timing = time_recording(run.recording, gpu)
+    return explained(run, time_recording(run.recording, gpu), gpu, drawn, sensitivity)
+
+
+def explained(run: Run, timing: LaunchTiming, gpu: Gpu, drawn: bool = True, sensitivity: bool = False) -> Run:
+    """The run with a time that is known: its metrics, and if `drawn` its timeline, lines and advice."""
     return timed(run, Again(timing.recording, timing.streams, gpu, timing.time), drawn, sensitivity)
