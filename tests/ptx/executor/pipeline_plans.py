@@ -20,7 +20,11 @@ RELEASES = (
     "arrives twice",
     "stage store",
     "fenced stage store",
+    "relaxed release",
+    "over a barrier",
 )
+# what an early look at the barrier, which may succeed or not, would hide in some orders only
+WAITS = ("full wait", "one warp's full wait", "parity")
 
 
 class Plan:
@@ -32,7 +36,10 @@ class Plan:
         self._draw_data()
         self._draw_signals()
         self._draw_output()
+        self._draw_forms()
         self.fault = self.random.choice(self.faults()) if self.chance(0.55) else ""
+        if self.fault in WAITS and self.wait == "early":
+            self.wait = "peek"
         self.worst = self.random.choice(self._rounds_that_matter())
         self.everywhere = self.chance(0.3)
         self.odd_warp = self.random.randrange(self.warps)
@@ -83,15 +90,17 @@ class Plan:
         own = self.producer != "among"
         self.full = some.choice(("mbarrier", "named")) if own and self.kind == "stores" else "mbarrier"
         self.empty = some.choice(("mbarrier", "mbarrier", "mbarrier", "named" if own else "block"))
-        self.released_by = some.choice(("warps", "warps", "threads", "group"))
+        self.released_by = some.choice(("warps", "warps", "threads", "group", "counted"))
         # the release comes a round later, when the product before it is complete
         self.late = self.multiplies and own and self.stages > 1 and self.empty == "mbarrier" and self.chance(0.5)
-        self.stored_by = some.choice(("lane", "lanes"))
+        # one lane's arrival, all lanes', or that of copies of 16 bytes
+        copies = self.full == "mbarrier" and not self.multiplies
+        self.stored_by = some.choice(("lane", "lanes", "copies" if copies else "lanes"))
         whole = "named" in (self.full, self.empty) or self.kind == "stores"
         self.issued_by = "warp" if whole else some.choice(("lane", "lane", "warp"))
         self.elects = self.chance(0.3)
         self.skips_first = self.chance(0.3)
-        self.wait = some.choice(("all", "all", "one lane", "peek", "test", "goes", "hint", "acquire"))
+        self.wait = some.choice(("all", "all", "one lane", "peek", "early", "test", "goes", "hint", "acquire"))
         self.expects_apart = self.chance(0.25)
         fence = "fence.mbarrier_init.release.cluster;"
         self.init_fence = some.choice((*(fence,) * 5, *("fence.proxy.async;",) * 2, ""))
@@ -102,11 +111,23 @@ class Plan:
 
     def _draw_output(self):
         some = self.random
-        self.output = some.choice(("threads", "threads", "tensor", "tensor", "bulk"))
+        self.output = some.choice(("threads", "threads", "tensor", "tensor", "bulk", "reduce"))
         self.buffers = some.choice((1, 1, 2))
         self.out_short = some.choice((0, 0, 1)) if self.output == "tensor" else 0
         self.waits_at_once = self.chance(0.4)
         self.last_wait = some.choice(("wait_group 0", "wait_group 0", "wait_group.read 0", *("",) * self.chance(0.2)))
+
+    def _draw_forms(self):
+        """Other ways to write the same."""
+        self.dynamic, self.hinted, self.prefetches = self.chance(0.25), self.chance(0.1), self.chance(0.15)
+        self.expects_late, self.meets_by = self.chance(0.1), self.random.choice(("barrier", "barrier", "mbarrier"))
+        spellings = (
+            ("mbarrier.arrive.shared", "mbarrier.arrive.release.cta.shared"),
+            (".shared::cta.b64", ".shared.b64"),
+            ("bar.sync", "barrier.cta.sync.aligned"),
+            ("bar.sync", "barrier.sync"),
+        )
+        self.spelling = self.random.choice(spellings) if self.chance(0.3) else ("", "")
 
     def _rounds_that_matter(self):
         """The rounds of which one is wrong: those that wait for a release, those that give it, or all."""
@@ -124,8 +145,12 @@ class Plan:
     def faults(self):
         """The steps that can be wrong in a pipeline as this one."""
         found = ["full wait", "one warp's full wait", "no init barrier"]
-        found += ["parity"] if self.full == "mbarrier" else []
-        found += ["bytes", "two copies"] if self.kind != "stores" else []
+        found += ["parity", "init", "second init"] if self.full == "mbarrier" else []
+        found += ["bytes", "two copies", "misaligned copy"] if self.kind != "stores" else []
+        found += ["range"] if self.kind == "bulk" else []
+        found += ["swizzle"] if self.multiplies and self.kind == "tensor" else []
+        found += ["overlap"] if self.stages > 1 and self.total > 1 and self.swizzle == "none" else []
+        found += ["relaxed wait"] if self.full == "mbarrier" and self.kind == "stores" else []
         found += ["data fence"] * 2 if self.multiplies and self.kind == "stores" else []
         found += ["exchange barrier"] if self.exchanges else []
         found += self._faults_of_reuse() if self.total > self.stages else []
@@ -134,13 +159,20 @@ class Plan:
             found += ["group wait"] * 3 if self.tiles > self.buffers else []
         return found
 
+    @property
+    def looks(self):
+        """Whether a barrier is looked at more or less often, or by other lanes together, by the order of threads."""
+        return "mbarrier" in (self.full, self.empty) and self.wait in ("peek", "early", "test", "one lane")
+
     def _faults_of_reuse(self):
         """The steps on which it depends when a stage is filled again."""
         found = ["empty wait"] * 3
+        found += ["over a barrier"] if self.full == "mbarrier" else []
         found += ["stage store", "stage store", "fenced stage store"] if not self.multiplies else []
         if self.empty == "mbarrier":
             found += ["release", "early release", "early release", "producer parity", "empty count", "arrives twice"]
-            found += ["meeting"] * 3 if self.released_by == "warps" else []
+            found += ["relaxed release"]
+            found += ["meeting"] * 3 if self.released_by in ("warps", "counted") and not self.multiplies else []
             found += ["group meeting"] * 2 if self.released_by == "group" else []
         if self.empty == "named":
             found += ["release", "early release"]
@@ -156,6 +188,18 @@ class Plan:
         inner = SWIZZLES[self.swizzle][0] or (32 if self.part > 2048 or self.part < 1024 else 64)
         rows = self.part // inner
         return (inner // item, rows) if self.rank == 2 else (inner // item, rows // 2, 2)
+
+    def pitch(self):
+        """Bytes from one stage to the next."""
+        return self.nbytes // 2 if self.fault == "overlap" else max(1024, self.nbytes)
+
+    def stage_bytes(self):
+        """Bytes of all stages, in shared memory of the kernel's own or of the launch."""
+        return self.stages * max(1024, self.nbytes)
+
+    @property
+    def shared_bytes(self):
+        return self.stage_bytes() if self.dynamic else 0
 
     def steps(self):
         """All copies of the launch."""

@@ -8,6 +8,7 @@ from kernbench.ptx.executor.ops.layout import (
     ALIVE,
     BARRIER,
     BLOCK,
+    CLOCKED,
     COUNTED,
     DIVERGED,
     EVENTS,
@@ -35,18 +36,19 @@ from kernbench.ptx.executor.ops.views import Int, numbers_at, words_at
 # words of a counted barrier: how many threads it is for, the warps that have come, those that wait, and those of the
 # round before; behind them what they have released
 EXPECTED, CAME, WAITING, BEFORE = range(4)
+EVERY_WARP = -1
 
 
-def wait_at_barrier(warp: Int, record: Int, mask: Int, waits: Int, named: Int, counted: Int) -> Int:
+def wait_at_barrier(warp: Int, record: Int, mask: Int, waits: Int, by_operand: Int, counted: Int) -> Int:
     """bar.sync and bar.arrive; the immediate is its number and the count of threads, 0 for all.
 
-    A `named` one has its number in an operand; with `counted`, those that count threads are for some warps.
+    Its number may be an operand (`by_operand`); with `counted`, those that count threads are for some warps.
     """
     w = numbers_at(warp)
     if w[PARTS] != 0 or mask != w[ALIVE]:
         return suspect(warp, record, DIVERGED)
     which = numbers_at(record + IMMEDIATE)[0]
-    if named:
+    if by_operand:
         number = number_of(warp, record)
         if number < 0 or number >= MOST_NAMED:
             return suspect(warp, record, BARRIER)
@@ -54,6 +56,13 @@ def wait_at_barrier(warp: Int, record: Int, mask: Int, waits: Int, named: Int, c
     many = which >> 8
     if not waits or (many != 0 and (counted or many != 32 * numbers_at(w[BLOCK])[WARPS])):
         return come_to_barrier(warp, record, which & 0xFF, many, waits)
+    b = numbers_at(w[BLOCK])
+    if b[CLOCKED]:
+        # one that some warps had for themselves may count those that come here, too
+        named = numbers_at(b[NAMED_AT] + NAMED_BYTES * (which & 0xFF))
+        if named[CAME] or (named[BEFORE] and named[BEFORE] != EVERY_WARP):
+            return suspect(warp, record, BARRIER)
+        named[BEFORE] = EVERY_WARP
     w[STATE] = WAITS
     w[WAITS_AT] = which
     w[RESUME] = record + RECORD_BYTES

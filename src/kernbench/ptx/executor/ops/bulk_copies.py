@@ -11,17 +11,19 @@ from kernbench.ptx.executor.ops.clocks import (
     EVERY_BYTE,
     MANY,
     MBARRIERS,
+    NOT_SHOWN,
     PENDING,
     STORES,
     agent_stamp,
     begin_work,
     copy,
     is_read_before,
-    is_shown,
     known_to,
     own_of,
-    read_by_agent,
+    pair_of,
+    read_piece,
     seen_by,
+    shown_piece,
 )
 from kernbench.ptx.executor.ops.flow import suspect
 from kernbench.ptx.executor.ops.layout import (
@@ -36,7 +38,6 @@ from kernbench.ptx.executor.ops.layout import (
     FIRST_ROW,
     FIRST_SERIAL,
     FLAGS,
-    FLOOR,
     JOINED_AT,
     LAUNCH,
     MAP_COUNT,
@@ -48,6 +49,7 @@ from kernbench.ptx.executor.ops.layout import (
     NUMBER,
     OPERANDS,
     RACE,
+    READ_LAST,
     RECORD_BYTES,
     REGISTERS,
     SERIAL,
@@ -56,6 +58,7 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_READS,
     SHARED_STATES,
     SHARED_WRITES,
+    SHOWN_LAST,
     SITE,
     SPACE,
     STATES,
@@ -127,20 +130,29 @@ def fill_piece(block: Int, at: Int, mine: Int, seen: Int, mark: Int) -> Int:
     b = numbers_at(block)
     if at < 0 or at + PIECE > b[SHARED_BYTES]:
         return np.int64(BOUNDS)
-    writes, reads = words_at(b[SHARED_WRITES] + at), words_at(b[SHARED_READS] + at)
-    states = words_at(b[SHARED_STATES] + at)
-    known = np.uint32(0x01010101)
-    for word in range(4):
-        known &= states[word]
-        written, read = np.int64(writes[word]), np.int64(reads[word])
-        if written >> 16 >= seen and not is_shown(block, written):
-            return np.int64(RACE)
-        if read >> 16 >= seen and not is_read_before(block, read):
-            return np.int64(RACE)
-        writes[word], reads[word] = mine, 0
-        states[word] = (states[word] & np.uint32(0x80808080)) | np.uint32(0x03030303)
+    writes, reads = longs_at(b[SHARED_WRITES] + at), longs_at(b[SHARED_READS] + at)
+    shown, read = pair_of(b[SHOWN_LAST]), pair_of(b[READ_LAST])
+    if (writes[0] != shown or writes[1] != shown) and shown_piece(block, at, seen) == NOT_SHOWN:
+        return np.int64(RACE)
+    if (reads[0] != read or reads[1] != read) and not are_read_before(block, at, seen):
+        return np.int64(RACE)
+    twice, states = pair_of(mine), longs_at(b[SHARED_STATES] + at)
+    known = states[0] & states[1] & np.uint64(0x0101010101010101)
+    for half in range(2):
+        writes[half], reads[half] = twice, np.uint64(0)
+        states[half] = states[half] & np.uint64(0x8080808080808080) | np.uint64(0x0303030303030303)
     bytes_at(b[SWIZZLES_AT])[at >> 4] = mark
-    return np.int64(NO_SUSPECT) if known == np.uint32(0x01010101) else np.int64(BOUNDS)
+    return np.int64(NO_SUSPECT) if known == np.uint64(0x0101010101010101) else np.int64(BOUNDS)
+
+
+def are_read_before(block: Int, at: Int, seen: Int) -> Flag:
+    """Whether a copy knows all reads of a piece."""
+    reads = words_at(numbers_at(block)[SHARED_READS] + at)
+    for word in range(4):
+        read = np.int64(reads[word])
+        if read >> 16 >= seen and not is_read_before(block, read):
+            return False
+    return True
 
 
 def take_piece(block: Int, at: Int, mine: Int, seen: Int) -> Int:
@@ -148,15 +160,13 @@ def take_piece(block: Int, at: Int, mine: Int, seen: Int) -> Int:
     b = numbers_at(block)
     if at < 0 or at + PIECE > b[SHARED_BYTES]:
         return np.int64(BOUNDS)
-    writes, reads = words_at(b[SHARED_WRITES] + at), words_at(b[SHARED_READS] + at)
-    states, bad = words_at(b[SHARED_STATES] + at), np.uint32(0)
-    for word in range(4):
-        bad |= (states[word] & np.uint32(0x7F7F7F7F)) ^ np.uint32(0x03030303)
-        written = np.int64(writes[word])
-        if written >> 16 >= seen and not is_shown(block, written):
-            return np.int64(RACE)
-        reads[word] = read_by_agent(block, np.int64(reads[word]), mine, b[FLOOR])
-    return np.int64(NO_SUSPECT) if bad == 0 else np.int64(UNWRITTEN)
+    states = longs_at(b[SHARED_STATES] + at)
+    bad = (states[0] | states[1]) & np.uint64(0x7C7C7C7C7C7C7C7C)
+    bad |= states[0] & states[1] & np.uint64(0x0303030303030303) ^ np.uint64(0x0303030303030303)
+    if shown_piece(block, at, seen) == NOT_SHOWN:
+        return np.int64(RACE)
+    read_piece(block, at, mine)
+    return np.int64(NO_SUSPECT) if bad == np.uint64(0) else np.int64(UNWRITTEN)
 
 
 def global_range(warp: Int, record: Int, low: Int, nbytes: Int, kind: Int) -> Int:

@@ -28,6 +28,8 @@ from kernbench.ptx.executor.ops.layout import (
     NOW,
     NUMBER,
     READ_LAST,
+    SHARED_READS,
+    SHARED_WRITES,
     SHOWN_LAST,
     UNITED_AT,
     VECTORS_AT,
@@ -35,7 +37,7 @@ from kernbench.ptx.executor.ops.layout import (
     WARPS,
     WARPS_AT,
 )
-from kernbench.ptx.executor.ops.views import Flag, Int, halves_at, numbers_at
+from kernbench.ptx.executor.ops.views import Flag, Int, halves_at, numbers_at, words_at
 
 # columns: warps, what they have shown, warpgroups' products, warps' bulk stores, mbarriers
 SHOWN, PRODUCTS, STORES, MBARRIERS = 32, 64, 72, 104
@@ -47,6 +49,8 @@ IDS, MOST_VECTORS = 0x8000, 0x7FFE
 # unions of two stamps that are kept
 MOST_UNITED = 256
 PENDING = 0xFFFF
+# no pair of stamps
+NOT_SHOWN = np.uint64(0xFFFFFFFFFFFFFFFF)
 EVERY_BYTE, MANY = 15 << 12, 63
 
 
@@ -327,3 +331,26 @@ def read_by_agent(block: Int, stamp: Int, mine: Int, ground: Int) -> Int:
     if stamp >> 16 >= IDS and (stamp >> 16) - IDS < numbers_at(block)[FIRST_VECTOR]:
         return mine
     return united(block, stamp, mine)
+
+
+def pair_of(stamp: Int) -> Int:
+    """A stamp of two words."""
+    return np.uint64(stamp) << np.uint64(32) | np.uint64(stamp)
+
+
+def shown_piece(block: Int, at: Int, seen: Int) -> Int:
+    """Whether asynchronous work sees all writes of a piece: the stamp of its last two words, or NOT_SHOWN."""
+    stamps = words_at(numbers_at(block)[SHARED_WRITES] + at)
+    for word in range(4):
+        stamp = np.int64(stamps[word])
+        if stamp >> 16 >= seen and not is_shown(block, stamp):
+            return NOT_SHOWN
+    return np.uint64(stamps[3]) << np.uint64(32) | np.uint64(stamps[2])
+
+
+def read_piece(block: Int, at: Int, mine: Int) -> None:
+    """Asynchronous work reads a piece."""
+    b = numbers_at(block)
+    stamps = words_at(b[SHARED_READS] + at)
+    for word in range(4):
+        stamps[word] = read_by_agent(block, np.int64(stamps[word]), mine, b[FLOOR])

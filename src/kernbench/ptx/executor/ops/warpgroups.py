@@ -9,16 +9,18 @@ import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Float32s, Int32s
 from kernbench.ptx.executor.ops.clocks import (
+    NOT_SHOWN,
     PRODUCTS,
     agent_stamp,
     begin_work,
     fill,
-    is_shown,
     join,
     known_to,
-    read_by_agent,
+    pair_of,
+    read_piece,
     seen_by,
     show,
+    shown_piece,
 )
 from kernbench.ptx.executor.ops.flow import LAST_TIME, operand_at, suspect
 from kernbench.ptx.executor.ops.layout import (
@@ -28,7 +30,6 @@ from kernbench.ptx.executor.ops.layout import (
     COMMITTED,
     DIVERGED,
     EVERYBODY,
-    FLOOR,
     GROUP_WARPS,
     JOINED_AT,
     KNOWN_AT,
@@ -77,12 +78,15 @@ from kernbench.ptx.executor.ops.views import (
     halves_at,
     ints,
     ints_at,
+    longs_at,
     numbers_at,
     words_at,
 )
 
 WARP_BYTES = 8 * WARP_WORDS
 IN_REGISTERS = -1
+# the states of eight bytes, and those of written ones
+EVERY_STATE, ALL_WRITTEN = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x0303030303030303)
 # bytes of a piece of a tile, of a tile's row along K, and rows of A
 PIECE, ROW, A_ROWS = 16, 32, 64
 MOST_ROWS = 256
@@ -218,10 +222,11 @@ def take_tile(first: Int, bits: Int, rows: Int, across: Int, out: Int) -> Int:
     w = numbers_at(first)
     b = numbers_at(w[BLOCK])
     tile, memory, states = tile_of(bits, across), b[SHARED], b[SHARED_STATES]
-    seen, ground, end = seen_by(w[BLOCK], b[JOINED_AT]), b[FLOOR], b[SHARED_BYTES] - PIECE
+    seen, end = seen_by(w[BLOCK], b[JOINED_AT]), b[SHARED_BYTES] - PIECE
     mine = agent_stamp(w[BLOCK], PRODUCTS + (w[NUMBER] >> 2), w[COMMITTED] + 1)
     swizzle = swizzle_of(bits)
-    swizzles, unwritten = bytes_at(b[SWIZZLES_AT]), np.uint32(0)
+    swizzles, unwritten, twice = bytes_at(b[SWIZZLES_AT]), np.uint64(0), pair_of(mine)
+    shown: Int = NOT_SHOWN
     for line in range(lines_of(rows, across)):
         for piece in range(pieces_of(rows, across)):
             at = piece_at(tile, line, piece)
@@ -229,15 +234,18 @@ def take_tile(first: Int, bits: Int, rows: Int, across: Int, out: Int) -> Int:
                 return np.int64(BOUNDS)
             if swizzles[at >> 4] and np.int64(swizzles[at >> 4]) != swizzle:
                 return np.int64(SPACE)
-            held, reads = words_at(states + at), words_at(b[SHARED_READS] + at)
-            for word in range(4):
-                unwritten |= (held[word] & np.uint32(0x7F7F7F7F)) ^ np.uint32(0x03030303)
-                stamp = np.int64(words_at(b[SHARED_WRITES] + at)[word])
-                if stamp >> 16 >= seen and not is_shown(w[BLOCK], stamp):
+            held, stamps = longs_at(states + at), longs_at(b[SHARED_WRITES] + at)
+            unwritten |= (held[0] & EVERY_STATE ^ ALL_WRITTEN) | (held[1] & EVERY_STATE ^ ALL_WRITTEN)
+            # most pieces were written together, and read by this operation's group before
+            if stamps[0] != shown or stamps[1] != shown:
+                shown = shown_piece(w[BLOCK], at, seen)
+                if shown == NOT_SHOWN:
                     return np.int64(RACE)
-                reads[word] = read_by_agent(w[BLOCK], np.int64(reads[word]), mine, ground)
+            reads = longs_at(b[SHARED_READS] + at)
+            if reads[0] != twice or reads[1] != twice:
+                read_piece(w[BLOCK], at, mine)
             copy_piece(memory + at, out, rows, line, piece, across)
-    return np.int64(UNWRITTEN) if unwritten != np.uint32(0) else np.int64(NO_SUSPECT)
+    return np.int64(UNWRITTEN) if unwritten != np.uint64(0) else np.int64(NO_SUSPECT)
 
 
 def swizzle_of(bits: Int) -> Int:
