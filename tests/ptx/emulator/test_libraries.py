@@ -57,6 +57,19 @@ def test_cub_scan_of_a_partial_tile(run, module, rng):
     assert [f.kind for f in taken.findings] == ["uninitialised-read"]
 
 
+@pytest.mark.parametrize("options", [(), ("-G",)], ids=["optimised", "debug"])
+def test_cub_exclusive_sum_of_a_partial_tile(options, rng):
+    text = nvcc_ptx(Path(__file__).parent / "libraries.cu", "sm_80", "-rdc=true", *options)
+    kernel, device = ptx.parse(text).kernels["partial_exclusive_sum"], ptx.EmulatedDevice("sm_80")
+    x = rng.integers(-100, 100, 201).astype("i4")
+    # what is stored of item 201 is the sum of all others
+    for stored, kinds in ((202, []), (203, ["uninitialised-read"])):
+        out = device.empty(stored, "i4")
+        run = device.launch(kernel, 1, 64, [device.array(x), out, 201, stored])
+        assert [f.kind for f in run.findings] == kinds
+        assert (out.numpy()[:202] == np.append(0, np.cumsum(x))).all()
+
+
 def test_cub_sum_of_a_partial_tile(run, module, rng):
     x = rng.integers(-100, 100, 41).astype("i4")
     _, out, _, _ = run("partial_sum", 1, 64, x, run.empty(1, "i4"), 41, 41)

@@ -1,7 +1,16 @@
 """The reference of `filled`: a program run with many fillings at once."""
 
 import numpy as np
-from tests.ptx.emulator.analysis.undefined.filled import COMPARISONS, FILLINGS, LANE, LANES, LOGIC, OPERATIONS, WORDS
+from tests.ptx.emulator.analysis.undefined.filled import (
+    COMPARISONS,
+    FILLINGS,
+    LANE,
+    LANES,
+    LOGIC,
+    OPERATIONS,
+    SLOTS,
+    WORDS,
+)
 
 SHAPE = FILLINGS, LANES
 NONE = np.zeros(SHAPE, bool)
@@ -55,6 +64,8 @@ class Reference:
         self.random = np.random.default_rng(seed)
         self.registers = {}
         self.shared = [self.numbers((FILLINGS, WORDS * LANES)), np.ones((FILLINGS, WORDS * LANES), bool)]
+        # local memory: what nobody wrote is as a register that was never set
+        self.local = {slot: (self.numbers(SHAPE), ~NONE, ~NONE) for slot in range(SLOTS)}
         self.events, self.used, self.excused = [], False, False
         self.put("%t0", np.broadcast_to(LANE, SHAPE).astype(np.uint32), NONE, NONE, ~NONE)
         self.put("%t4", np.ones(SHAPE, np.uint32), NONE, NONE, ~NONE)
@@ -236,6 +247,55 @@ class Reference:
         spots = slice(word * LANES, (word + 1) * LANES)
         for array, new in zip(self.shared, (value, undefined | decided), strict=True):
             array[:, spots] = np.where(lanes & holds, new, array[:, spots])
+
+    def put_local(self, slot, found, guard, lanes, decided):
+        """Write a word of local memory: what a guard leaves as it was depends on it, too."""
+        holds, unsure, _ = self.predicate(guard)
+        self.may_use(lanes, unsure)
+        value, undefined, unset = found
+        made = (value, undefined | decided, unset), self.local[slot]
+        self.local[slot] = tuple(np.where(lanes & holds, new, old) for new, old in zip(*made, strict=True))
+
+    def st_local(self, operands, lanes, decided):
+        slot, source, guard = operands
+        self.put_local(slot, self.get(source), guard, lanes, decided)
+
+    def ld_local(self, operands, lanes, decided):
+        target, slot, guard = operands
+        _, unsure, _ = self.predicate(guard)
+        self.may_use(lanes, decided | unsure)
+        self.write(target, self.local[slot], guard, lanes, decided)
+
+    def st_wide(self, operands, lanes, decided):
+        slot, source, guard = operands
+        for number, part in enumerate(("low", "high")):
+            self.put_local(slot + number, self.get(source + part), guard, lanes, decided)
+
+    def ld_wide(self, operands, lanes, decided):
+        target, slot, guard = operands
+        for number, part in enumerate(("low", "high")):
+            self.ld_local((target + part, slot + number, guard), lanes, decided)
+
+    def plus(self, operands, lanes, decided):
+        target, *slots = operands
+        (one, *lost), (other, *more) = (self.local[slot] for slot in slots)
+        self.may_use(lanes, decided)
+        self.put(target, one + other, lost[0] | more[0] | decided, lost[1] | more[1], lanes)
+
+    def minus(self, operands, lanes, decided):
+        slot, source = operands
+        (one, *lost), (other, *more) = self.local[slot], self.get(source)
+        self.may_use(lanes, decided)
+        self.put_local(slot, (one - other, lost[0] | more[0], lost[1] | more[1]), None, lanes, decided)
+
+    def own(self, operands, lanes, decided):
+        """A function with a variable that it may leave unset."""
+        target, source, limit = operands
+        (value, undefined, unset), (number, lost, never) = self.get(source), self.get(limit)
+        self.may_use(lanes, decided)
+        written, fresh = number < 10, (self.numbers(SHAPE), ~NONE, ~NONE)
+        found = [np.where(written, new, old) for new, old in zip((value, undefined, unset), fresh, strict=True)]
+        self.put(target, found[0], found[1] | decided | lost, found[2] | never, lanes)
 
     def st_global(self, operands, lanes, decided):
         _, source, guard = operands

@@ -8,17 +8,23 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
+from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, whole_of
+from kernbench.ptx.emulator.lanes.forms import halves
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
-from kernbench.ptx.emulator.observer.definedness import CONTESTED, FOLLOWED, Definedness, Origin
+from kernbench.ptx.emulator.observer.definedness import Definedness, Unwritten
+from kernbench.ptx.emulator.observer.origins import CONTESTED, FOLLOWED, Origin
+from kernbench.ptx.emulator.observer.stored import WORD_BYTES
 from kernbench.ptx.emulator.observer.values import Moved, UndefinedObserver
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Batch
+from kernbench.ptx.text.types import TYPES
 
 DIVISION_HINT = "test the divisor first; the result is not defined"
 _USES = {
@@ -65,7 +71,8 @@ class UndefinedValues(UndefinedObserver):
             count = int(np.count_nonzero(undefined[position]))
             amount = f"{count} bytes" if count == spot.nbytes else f"{count} of {spot.nbytes} bytes"
             origin = Origin(site, space.name, f"{amount}, {self._name(space, address)}")
-        self._definedness.meet_unwritten(undefined, origin)
+        forms = self._definedness.forms_at(space.name, offsets, undefined)
+        self._definedness.meet_unwritten(Unwritten(undefined, origin, forms))
 
     def _first_undefined(self, space: Space, undefined: Array, offsets: Array) -> tuple[int, int]:
         """The position and byte to report for a load's undefined bytes: a contested one, if there is one."""
@@ -128,8 +135,24 @@ class UndefinedValues(UndefinedObserver):
         if len(origin.way) < _LONGEST_WAY and decoding.site not in origin.way and origin.site is not decoding.site:
             origin = replace(origin, way=(*origin.way, decoding.site))
         self._definedness.stored(space.name, spots, origin)
+        self._store_forms(window, decoding, register, space, offsets + index * nbytes, bad)
         if space.name == "global":
             self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
+
+    def _store_forms(
+        self, window: Window, decoding: Decoding, register: Register, space: Space, offsets: Array, bad: Mask
+    ) -> None:
+        """Where all of a register was stored and is undefined, memory has its form."""
+        key, lost = (register.bank, register.row), bad.all(axis=1)
+        forms = self._definedness.flags.forms_of(window, key)
+        if forms is None or bad.shape[1] != TYPES[register.type].nbytes or not lost.any():
+            return
+        if bad.shape[1] == WORD_BYTES:
+            self._definedness.stored_forms(space.name, offsets[lost], forms[lost])
+        if bad.shape[1] == 2 * WORD_BYTES:
+            numbers = window.rows[decoding.table.number(RegisterSlot(*key))]
+            for number, half in enumerate(halves(forms, numbers)):
+                self._definedness.stored_forms(space.name, offsets[lost] + number * WORD_BYTES, half[lost])
 
     def copied(self, offsets: Array, origin: Origin, site: Site, space: str = "shared") -> None:
         """A copy wrote undefined bytes to offsets of shared memory, or a function to its results in local memory."""
@@ -181,14 +204,25 @@ class UndefinedValues(UndefinedObserver):
         if origin is None and self._batch.program.kernel.module.compiler:
             origin = Origin(site, "register", name)
         bits = flags.get(window, source) if origin is not None and origin.kind in FOLLOWED else None
+        forms = None
         if bits is not None and origin is not None:
+            forms = self._shuffled(window, source, moved) if site.effects.law == "shuffle" else None
             bits = moved(bits)
             bits = np.where(bits == _NOBODYS, np.uint32(0), bits)
             shuffles = origin.shuffles
             if len(shuffles) < _LONGEST_WAY and site not in shuffles:
                 shuffles = (*shuffles, site)
             self._definedness.origins[target] = replace(origin, shuffles=shuffles)
-        flags.put(window, target, bits, mask)
+        flags.put(window, target, bits, mask, forms)
+
+    def _shuffled(self, window: Window, source: Key, moved: Moved) -> UInt64s | None:
+        """The forms of what lanes get of others."""
+        forms = self._definedness.flags.forms_of(window, source)
+        if forms is None:
+            return None
+        halves_of_them = [moved((forms >> np.uint64(shift)).astype(np.uint32)).astype(np.uint64) for shift in (0, 32)]
+        found: UInt64s = halves_of_them[0] | halves_of_them[1] << np.uint64(32)
+        return found
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
         """Report an unwritten read as the undefined value that was stored there, if there is one.
