@@ -70,6 +70,17 @@ def test_cub_exclusive_sum_of_a_partial_tile(options, rng):
         assert (out.numpy()[:202] == np.append(0, np.cumsum(x))).all()
 
 
+def test_a_debug_build_of_a_sum_of_a_partial_tile(rng):
+    text = nvcc_ptx(Path(__file__).parent / "libraries.cu", "sm_80", "-rdc=true", "-G")
+    kernel, device = ptx.parse(text).kernels["partial_sum"], ptx.EmulatedDevice("sm_80")
+    x = device.array(rng.integers(-100, 100, 41).astype("i4"))
+    assert device.launch(kernel, 1, 64, [x, device.empty(1, "i4"), 41, 41]).findings == []
+    (found,) = device.launch(kernel, 1, 64, [x, device.empty(1, "i4"), 41, 42]).findings
+    assert found.kind == "uninitialised-read"
+    assert "local memory that nobody wrote (4 bytes) is read and passed to other lanes" in found.message
+    assert found.hint == "set the variable on every path that leads here"
+
+
 def test_cub_sum_of_a_partial_tile(run, module, rng):
     x = rng.integers(-100, 100, 41).astype("i4")
     _, out, _, _ = run("partial_sum", 1, 64, x, run.empty(1, "i4"), 41, 41)

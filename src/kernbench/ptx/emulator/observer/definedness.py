@@ -11,7 +11,7 @@ from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.flags import Flags, Key
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
-from kernbench.ptx.emulator.observer.origins import CONTESTED, Origin, product_of
+from kernbench.ptx.emulator.observer.origins import CONTESTED, Origin, is_followed, product_of
 from kernbench.ptx.emulator.observer.stored import Stored
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
@@ -183,7 +183,7 @@ class Definedness:
         """Undefined values were computed from others, or `multiplied`."""
         found = [self.origins[s] for s in sources if s in self.origins and self._is_undefined(window, s)]
         # of several origins prefer one that came from other lanes: the user need not have read the memory
-        origin = next((one for one in found if one.shuffles), found[0] if found else None)
+        origin = max(found, key=lambda one: (bool(one.shuffles), is_followed(one)), default=None)
         origin = product_of([origin, *found]) if multiplied else origin
         for target in targets:
             if origin is None:

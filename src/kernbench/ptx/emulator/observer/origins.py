@@ -7,8 +7,10 @@ from kernbench.ptx.emulator.program.program import Site
 
 # kind of origin: threads have stored different values in one instruction
 CONTESTED = "contested"
+# kind of origin: a variable in local memory, of which other lanes may have got the value
+VARIABLE = "variable"
 # kinds of origin that are tracked through shuffles and products
-FOLLOWED = frozenset(("shared", "global", "register"))
+FOLLOWED = frozenset(("shared", "global", "register", VARIABLE))
 # maximal other origins of a product
 _MOST_BESIDE = 4
 _SEVERAL = 2
@@ -19,9 +21,10 @@ class Origin:
     """The origin of an undefined value.
 
     `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", "register" for a store of a
-    register that was never set, or `CONTESTED` for a store by which threads stored different values. `what` names the
-    memory or the register, `way` the stores that it went through since; `shuffles` are those
-    that passed it to other lanes. A product of several such values has them `beside` the first.
+    register that was never set, `VARIABLE` for a load of local memory whose value other lanes may have got since, or
+    `CONTESTED` for a store by which threads stored different values. `what` names the memory or the register, `way`
+    the stores that it went through since; `shuffles` are those that passed it to other lanes. A product of several
+    such values has them `beside` the first.
     """
 
     site: Site
@@ -30,6 +33,11 @@ class Origin:
     way: tuple[Site, ...] = ()
     shuffles: tuple[Site, ...] = ()
     beside: tuple[Site, ...] = ()
+
+
+def shared_with_others(origin: Origin) -> Origin:
+    """The origin of a value that other lanes may get from now on."""
+    return replace(origin, kind=VARIABLE) if origin.kind == "local" else origin
 
 
 def product_of(origins: Iterable[Origin | None]) -> Origin | None:

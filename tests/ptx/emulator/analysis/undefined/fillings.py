@@ -331,7 +331,6 @@ class Reference:
         target, source = operands
         value, undefined, unset = self.get(source)
         self.may_use(lanes, decided)
-        self.excused = self.excused or bool((undefined & unset & lanes).any())
         total = value.sum(axis=1, dtype=np.uint32)[:, None]
         self.put(target, total, undefined.any(axis=1)[:, None] | decided, unset.any(axis=1)[:, None], lanes)
 
@@ -348,5 +347,4 @@ class Reference:
 
     def shuffle(self, target, source, other, lanes, decided):
         value, undefined, unset = self.get(source)
-        self.excused = self.excused or bool((undefined & unset & lanes).any())
         self.put(target, value[ROWS, other], undefined[ROWS, other] | decided, unset[ROWS, other], lanes)

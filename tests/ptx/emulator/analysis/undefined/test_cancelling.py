@@ -79,6 +79,11 @@ SOURCES = {
         "  @!%p1 st.shared.u32 [%r2], %r29;\n",
         "  bar.warp.sync -1;\n  ld.shared.u32 %r10, [%r2];\n",
     ),
+    "local": (
+        "  @%p1 st.local.u32 [depot+32], 5;\n",
+        "  @!%p1 st.local.u32 [depot+32], %r29;\n",
+        "  ld.local.u32 %r10, [depot+32];\n",
+    ),
     "register": ("  @!%p1 bra NEXT;\n  mov.u32 %r10, 5;\nNEXT:\n", "  @!%p1 mov.u32 %r10, %r29;\n", ""),
 }
 FILLINGS = [
@@ -102,10 +107,15 @@ def launch(text):
     return device.launch(ptx.parse(text + "  ret;\n}\n").kernels["k"], 1, 32, [out]).findings, out.numpy()
 
 
+def head(source):
+    """A kernel in which nobody has written some of the words."""
+    return HEAD + SOURCES[source][0] + SOURCES[source][2]
+
+
 def undefined(body, source="shared"):
     """The lanes that store what a filling decides, which are those with a finding."""
     known, others, read = SOURCES[source]
-    findings, _ = launch(HEAD + known + read + body)
+    findings, _ = launch(head(source) + body)
     assert {one.kind for one in findings} <= {"uninitialised-read"}
     outputs = []
     for factor, first in FILLINGS:
@@ -274,15 +284,16 @@ CALLED = "  st.local.u32 [depot], %r10;\n" + "".join(
 )
 
 
-def test_sums_of_local_memory_by_reference():
+@pytest.mark.parametrize("source", SOURCES)
+def test_sums_of_local_memory_by_reference(source):
     body = CALLED + "  ld.local.u32 %r15, [depot];\n" + SUBTRACT
-    assert undefined(body + store(21)) == 0
-    assert undefined(body + store(23)) == 2
+    assert undefined(body + store(21), source) == 0
+    assert undefined(body + store(23), source) == 2
     # planted: the inclusive sum, and another tile
-    assert undefined(body.replace("%r15, %r10", "%r15, 0") + store(21)) == 1
+    assert undefined(body.replace("%r15, %r10", "%r15, 0") + store(21), source) == 1
     tile = "  st.shared.u32 [%r2+256], %r10;\n  add.s32 %r10, %r10, %r10;\n  ld.shared.u32 %r21, [%r2+256];\n"
-    assert undefined(tile + body + store(21)) == 0
-    assert undefined(tile + body.replace("%r15, %r10", "%r15, %r21") + store(21)) == 1
+    assert undefined(tile + body + store(21), source) == 0
+    assert undefined(tile + body.replace("%r15, %r10", "%r15, %r21") + store(21), source) == 1
 
 
 @pytest.mark.parametrize(
@@ -304,6 +315,26 @@ def test_words_of_local_memory(between, lost):
     assert undefined(stored + store(32)) == lost
 
 
+def test_words_with_a_defined_byte_are_others():
+    stored = "  st.local.u32 [depot], %r10;\n  st.local.u8 [depot], 0;\n  ld.local.u32 %r15, [depot];\n"
+    assert undefined(stored + "  sub.s32 %r16, %r10, %r15;\n" + store(32)) == 12
+
+
+@pytest.mark.parametrize(("again", "lost"), [("  st.local.u32 [%rd13], %r10;\n", 0), ("", 32)])
+def test_memory_that_is_allocated_anew(again, lost):
+    taken = "  alloca.u64 %rd13, 16, 16;\n"
+    body = "  stacksave.u64 %rd12;\n" + taken + "  st.local.u32 [%rd13], %r10;\n  stackrestore.u64 %rd12;\n" + taken
+    findings, _ = launch(head("shared") + body + again + "  ld.local.u32 %r15, [%rd13];\n" + SUBTRACT + store(32))
+    assert sum(one.count for one in findings) == lost
+
+
+def test_reductions_are_other_numbers():
+    reduced = (
+        "  mul.lo.u32 %r17, %r10, 77;\n  redux.sync.add.u32 %r15, %r10, -1;\n  redux.sync.add.u32 %r17, %r17, -1;\n"
+    )
+    assert undefined(reduced + SUBTRACT.replace("%r10", "%r17") + store(32)) == 32
+
+
 @pytest.mark.parametrize("space", ["local", "shared"])
 def test_numbers_of_64_bits_in_memory(space):
     spot = "depot+16" if space == "local" else "%r22"
@@ -323,12 +354,13 @@ def test_a_function_s_variables_are_others_in_each_call():
     assert undefined(first + store(32)) == 0
     # nobody has written the variable in the second call
     second = first + "  mov.u32 %r21, 0;\n" + call("some", "%r10", "%r21", "%r15") + SUBTRACT
-    findings, _ = launch(HEAD + "".join(SOURCES["shared"][::2]) + second + store(32))
+    findings, _ = launch(head("shared") + second + store(32))
     assert [one.count for one in findings] == [32]
 
 
-@pytest.mark.parametrize(("depth", "lost"), [(0, 0), (1, 12), (2, 12)])
-def test_registers_of_recursive_functions(depth, lost):
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_registers_of_recursive_functions(depth):
     # in a deeper call the same register has been another number
-    called = f"  mov.u32 %r21, {depth};\n" + call("again", "%r10", "%r21", "%r15") + SUBTRACT
-    assert undefined(called + store(32)) == lost
+    called = f"  mov.u32 %r21, {depth};\n" + call("again", "%r10", "%r21", "%r15")
+    assert undefined(called + "  mov.u32 %r16, %r15;\n" + store(32)) == 12
+    assert undefined(called + SUBTRACT + store(32)) == (12 if depth else 0)
