@@ -1,5 +1,7 @@
 """Undefined values in memory: for each word of a space, where the last one came from, and its form."""
 
+from types import EllipsisType
+
 import numpy as np
 
 from kernbench.common.dtypes import Array
@@ -10,7 +12,7 @@ from kernbench.ptx.emulator.observer.origins import Origin
 
 WORD_BYTES = 4
 # words per page
-_PAGE = 1 << 12
+_PAGE = 1 << 16
 
 
 class _Words:
@@ -22,19 +24,17 @@ class _Words:
         self._dtype = dtype
 
     def put(self, words: Int64s, values: Array) -> None:
-        """Set the numbers of words."""
-        pages, values = words // _PAGE, np.broadcast_to(values, words.shape)
-        for page in np.unique(pages).tolist():
-            here = pages == page
+        """Set the numbers of words, [words]."""
+        for page, here in _by_page(words):
             if page not in self._pages:
                 self._pages[page] = np.zeros(_PAGE, self._dtype)
-            self._pages[page][words[here] % _PAGE] = values[here]
+            self._pages[page][words[here] % _PAGE] = values[here] if values.ndim else values
 
     def clear(self, words: Int64s) -> None:
         """Forget the numbers of words."""
-        for page in np.unique(words // _PAGE).tolist() if self._pages else ():
+        for page, here in _by_page(words) if self._pages else ():
             if page in self._pages:
-                self._pages[page][words[words // _PAGE == page] % _PAGE] = 0
+                self._pages[page][words[here] % _PAGE] = 0
 
     def one(self, word: int) -> int:
         """The number of a word."""
@@ -43,12 +43,22 @@ class _Words:
 
     def get(self, words: Int64s) -> Array:
         """The numbers of words."""
-        pages, found = words // _PAGE, np.zeros(words.shape, self._dtype)
-        for page in np.unique(pages).tolist():
+        found = np.zeros(words.shape, self._dtype)
+        for page, here in _by_page(words) if self._pages else ():
             if page in self._pages:
-                here = pages == page
                 found[here] = self._pages[page][words[here] % _PAGE]
         return found
+
+
+def _by_page(words: Int64s) -> list[tuple[int, Mask | EllipsisType]]:
+    """The pages of words, and which of them lie in each."""
+    if not words.size:
+        return []
+    first, last = int(words.min()) // _PAGE, int(words.max()) // _PAGE
+    if first == last:
+        return [(first, ...)]
+    pages = words // _PAGE
+    return [(page, pages == page) for page in np.unique(pages).tolist()]
 
 
 class Stored:
@@ -69,9 +79,13 @@ class Stored:
 
     def put_forms(self, offsets: Array, forms: UInt64s) -> None:
         """Undefined words were stored that have these forms."""
-        if self._new is not None:
-            whole = offsets % WORD_BYTES == 0
-            self._forms.put(offsets[whole] // WORD_BYTES, forms[whole])
+        if self._new is None:
+            return
+        whole = offsets % WORD_BYTES == 0
+        words, forms = offsets[whole] // WORD_BYTES, forms[whole]
+        self._forms.put(words, forms)
+        # lanes that store to one word may store different values
+        self._forms.clear(words[self._forms.get(words) != forms])
 
     def origin(self, offset: int) -> Origin | None:
         """The origin of the undefined value at an offset, None if there is none."""
