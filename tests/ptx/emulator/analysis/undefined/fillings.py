@@ -57,7 +57,7 @@ class Reference:
     """Every register as three arrays: its numbers, where it is undefined, and where because it was never set.
 
     `used` says that something undefined may have been used; `excused` that something was that counts as defined, as a
-    register that was never set does for other lanes.
+    register that was never set does in a vote.
     """
 
     def __init__(self, program, seed):
@@ -66,7 +66,7 @@ class Reference:
         self.shared = [self.numbers((FILLINGS, WORDS * LANES)), np.ones((FILLINGS, WORDS * LANES), bool)]
         # local memory: what nobody wrote is as a register that was never set
         self.local = {slot: (self.numbers(SHAPE), ~NONE, ~NONE) for slot in range(SLOTS)}
-        self.events, self.used, self.excused = [], False, False
+        self.events, self.used, self.excused, self.divided = [], False, False, False
         self.put("%t0", np.broadcast_to(LANE, SHAPE).astype(np.uint32), NONE, NONE, ~NONE)
         self.put("%t4", np.ones(SHAPE, np.uint32), NONE, NONE, ~NONE)
         self.gone = NONE
@@ -202,6 +202,7 @@ class Reference:
         value, undefined, unset = self.computed(lambda a, b: a // np.where(b == 0, 1, b), one, other)
         zero = self.get(other)[0] == 0
         value = np.where(zero, self.numbers(SHAPE), value)
+        self.divided = self.divided or bool((zero & lanes).any())
         # a division that may be by zero does more than compute
         self.may_use(lanes, decided)
         self.write(target, (value, undefined | zero, unset | zero), guard, lanes, decided)
@@ -327,9 +328,15 @@ class Reference:
         bits = (value.astype(np.uint64) << LANE.astype(np.uint64)).sum(axis=1)
         self.put(operands[0], bits.astype(np.uint32)[:, None], decided, NONE, lanes)
 
+    def exchanged(self, source, lanes):
+        """Lanes give a value to others, in which the result of a division by zero counts as defined."""
+        value, undefined, unset = self.get(source)
+        self.excused = self.excused or (self.divided and bool((undefined & unset & lanes).any()))
+        return value, undefined, unset
+
     def redux(self, operands, lanes, decided):
         target, source = operands
-        value, undefined, unset = self.get(source)
+        value, undefined, unset = self.exchanged(source, lanes)
         self.may_use(lanes, decided)
         total = value.sum(axis=1, dtype=np.uint32)[:, None]
         self.put(target, total, undefined.any(axis=1)[:, None] | decided, unset.any(axis=1)[:, None], lanes)
@@ -346,5 +353,5 @@ class Reference:
         self.put(predicate, np.broadcast_to(other >= 0, SHAPE), decided, NONE, lanes)
 
     def shuffle(self, target, source, other, lanes, decided):
-        value, undefined, unset = self.get(source)
+        value, undefined, unset = self.exchanged(source, lanes)
         self.put(target, value[ROWS, other], undefined[ROWS, other] | decided, unset[ROWS, other], lanes)
