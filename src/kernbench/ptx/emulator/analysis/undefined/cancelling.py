@@ -36,10 +36,10 @@ def unknown(window: Window, bits: Array | None) -> Result:
 def cancelling(decoding: Decoding) -> dict[Key, Cancels]:
     """For results of instructions that copy, add or subtract: what is known of them."""
     law = decoding.effects.law
-    found = _COPYING[law](decoding) if law in _COPYING else {}
     if law in _SUMS:
         return {key: _left(forms) for key, forms in _sum(decoding).items()}
-    return {key: _kept(forms) for key, forms in found.items()}
+    copied = _COPYING.get(law)
+    return {} if copied is None else {key: _kept(forms) for key, forms in copied(decoding).items()}
 
 
 def loaded_forms(decoding: Decoding, nbytes: int) -> Callable[[Window, int, "UInt64s | None"], "UInt64s | None"]:
