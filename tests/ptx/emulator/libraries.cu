@@ -43,6 +43,24 @@ extern "C" __global__ void partial_scan(const int *x, int *out, int items, int s
     Store(storage.store).Store(out, values, stored);
 }
 
+// an exclusive sum is the inclusive one less the own items; what is stored does not depend on those that the tile lacks
+extern "C" __global__ void partial_exclusive_sum(const int *x, int *out, int items, int stored) {
+    typedef cub::BlockLoad<int, 64, 4, cub::BLOCK_LOAD_WARP_TRANSPOSE> Load;
+    typedef cub::BlockScan<int, 64> Scan;
+    typedef cub::BlockStore<int, 64, 4, cub::BLOCK_STORE_WARP_TRANSPOSE> Store;
+    __shared__ union {
+        typename Load::TempStorage load;
+        typename Scan::TempStorage scan;
+        typename Store::TempStorage store;
+    } storage;
+    int values[4];
+    Load(storage.load).Load(x, values, items);
+    __syncthreads();
+    Scan(storage.scan).ExclusiveSum(values, values);
+    __syncthreads();
+    Store(storage.store).Store(out, values, stored);
+}
+
 // threads from `set` on never set their value; `items` of them are summed
 extern "C" __global__ void partial_sum(const int *x, int *out, int set, int items) {
     typedef cub::BlockReduce<int, 64> Reduce;

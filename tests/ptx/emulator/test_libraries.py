@@ -57,6 +57,30 @@ def test_cub_scan_of_a_partial_tile(run, module, rng):
     assert [f.kind for f in taken.findings] == ["uninitialised-read"]
 
 
+@pytest.mark.parametrize("options", [(), ("-G",)], ids=["optimised", "debug"])
+def test_cub_exclusive_sum_of_a_partial_tile(options, rng):
+    text = nvcc_ptx(Path(__file__).parent / "libraries.cu", "sm_80", "-rdc=true", *options)
+    kernel, device = ptx.parse(text).kernels["partial_exclusive_sum"], ptx.EmulatedDevice("sm_80")
+    x = rng.integers(-100, 100, 201).astype("i4")
+    # what is stored of item 201 is the sum of all others
+    for stored, kinds in ((202, []), (203, ["uninitialised-read"])):
+        out = device.empty(stored, "i4")
+        run = device.launch(kernel, 1, 64, [device.array(x), out, 201, stored])
+        assert [f.kind for f in run.findings] == kinds
+        assert (out.numpy()[:202] == np.append(0, np.cumsum(x))).all()
+
+
+def test_a_debug_build_of_a_sum_of_a_partial_tile(rng):
+    text = nvcc_ptx(Path(__file__).parent / "libraries.cu", "sm_80", "-rdc=true", "-G")
+    kernel, device = ptx.parse(text).kernels["partial_sum"], ptx.EmulatedDevice("sm_80")
+    x = device.array(rng.integers(-100, 100, 41).astype("i4"))
+    assert device.launch(kernel, 1, 64, [x, device.empty(1, "i4"), 41, 41]).findings == []
+    (found,) = device.launch(kernel, 1, 64, [x, device.empty(1, "i4"), 41, 42]).findings
+    assert found.kind == "uninitialised-read"
+    assert "local memory that nobody wrote (4 bytes) is read and passed to other lanes" in found.message
+    assert found.hint == "set the variable on every path that leads here"
+
+
 def test_cub_sum_of_a_partial_tile(run, module, rng):
     x = rng.integers(-100, 100, 41).astype("i4")
     _, out, _, _ = run("partial_sum", 1, 64, x, run.empty(1, "i4"), 41, 41)

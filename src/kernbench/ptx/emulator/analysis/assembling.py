@@ -145,7 +145,7 @@ def _block(
         steps.control = leave(body.entry).run
     undefined = facts.undefined[function]
     before, unset = undefined.before[position], undefined.registers
-    inserted = following.plain_steps(decodings, steps.spans, before, unset, choices)
+    inserted = following.plain_steps(decodings, steps.spans, before, unset)
     plain = tuple(steps.general)
     steps.insert(inserted)
     # those that follow undefined values go step by step

@@ -19,7 +19,7 @@ from kernbench.ptx.emulator.lanes.flags import Key, Registers
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, SHARED_BASE, WRITTEN, Arena
-from kernbench.ptx.emulator.observer.definedness import Origin
+from kernbench.ptx.emulator.observer.origins import Origin
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register

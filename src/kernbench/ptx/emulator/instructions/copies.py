@@ -137,7 +137,7 @@ def _loaded(
     if found is None:
         return before
     undefined = np.zeros((lanes.size, nbytes), bool) if before is None else before[0]
-    bad, origin = found
+    bad, origin = found.undefined, found.origin
     if kept is not None:
         bad = bad & (np.arange(bad.shape[1]) < kept[:, None])
     undefined[:, first : first + bad.shape[1]] |= bad

@@ -12,6 +12,7 @@ import numpy as np
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import kernel
+from kernbench.ptx.emulator.lanes.forms import Forms
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
 from kernbench.ptx.emulator.lanes.slots import numbers_of
 from kernbench.ptx.emulator.lanes.window import WORD, Window
@@ -56,6 +57,7 @@ class Flags:
 
     def __init__(self, lanes: int):
         self._lanes = lanes
+        self.forms = Forms(lanes)
         warps = -(-lanes // WARP)
         self._words = -(-warps // WORD)
         # by register number: a bit for each warp, and whether the register has a row
@@ -83,8 +85,15 @@ class Flags:
             return None
         return self._row(key)[window.index]
 
-    def put(self, window: Window, key: Key, bits: Array | None, mask: Mask | None) -> None:
-        """Set a register's undefined bits at the active positions; None makes it defined."""
+    def forms_of(self, window: Window, key: Key) -> UInt64s | None:
+        """The forms of a register at the positions of a window, None if it is defined everywhere."""
+        bits = self.get(window, key)
+        return None if bits is None else self.forms.get(window, key, bits != 0)
+
+    def put(
+        self, window: Window, key: Key, bits: Array | None, mask: Mask | None, forms: UInt64s | None = None
+    ) -> None:
+        """Set a register's undefined bits at the active positions, and its forms; None makes it defined."""
         number = int(_numbers_of_one(key)[0])
         if bits is None and mask is None and key not in self._rows:
             _define(self._warps, self._has_row, _numbers_of_one(key), window.warp_words)
@@ -93,6 +102,8 @@ class Flags:
             if bits is None or not (bits if mask is None else bits[mask]).any():
                 return
             self._make_room(number)
+        if bits is not None:
+            self.forms.put(window, key, forms, mask)
         row = self._row(key)
         if mask is None:
             row[window.index] = 0 if bits is None else bits
@@ -159,6 +170,7 @@ class Flags:
         for key in _keys(rows):
             if self._is_followed(key):
                 self._row(key)[lanes] = kept[key][lanes] if key in kept else 0
+                self.forms.forget(key, lanes)
                 if key in kept:
                     self._warps[_numbers_of_one(key)] = ~np.uint64(0)
 

@@ -33,6 +33,9 @@ class Definedness(Protocol):
     def passed(self, sources: Array, targets: Array, nbytes: int) -> None:
         """Values with undefined bytes were passed through local memory."""
 
+    def emptied(self, firsts: Array, nbytes: int) -> None:
+        """Ranges of local memory are new: nobody has written them."""
+
 
 class FrameObserver(Protocol):
     """What frames need from the observer of a batch."""
@@ -106,7 +109,8 @@ class Frames:
         """The stacks of all lanes."""
         if self._stack is None:
             state = self._state.reshape(-1, self._stride)
-            self._stack = Stack(self._batch.lanes, state, self._stride - STACK_BYTES)
+            emptied = self._batch.checks.definedness.emptied
+            self._stack = Stack(self._batch.lanes, state, self._stride - STACK_BYTES, emptied)
         return self._stack
 
     def cell(self, function: str, offset: int) -> Array:
@@ -132,7 +136,10 @@ class Frames:
             ends = self._ends.setdefault(len(fragment.stack), np.zeros(self._batch.lanes, np.int64))
             ends[lanes] = self.stack.tops(lanes)
         if self.nbytes:
-            self._state.reshape(-1, self._stride)[_lanes(fragment), frame.base : frame.top] = self._fresh_frame(code)
+            lanes = _lanes(fragment)
+            self._state.reshape(-1, self._stride)[lanes, frame.base : frame.top] = self._fresh_frame(code)
+            firsts = lanes.astype(np.int64) * self._stride + frame.base
+            self._batch.checks.definedness.emptied(firsts, frame.top - frame.base)
         for transfer, value in zip(arguments, values, strict=True):
             self._write(fragment, transfer, frame.base, value)
             self._pass_on(fragment, transfer, caller, frame.base, value[1])

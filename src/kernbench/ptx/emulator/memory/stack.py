@@ -1,5 +1,7 @@
 """The stack of each thread for alloca: at the end of its local memory, beyond all frames."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from kernbench.common.dtypes import Array
@@ -13,11 +15,12 @@ STACK_BYTES = 1 << 14
 class Stack:
     """Stacks of all lanes of a batch; `state` is that of local memory, a row for each lane.
 
-    Unallocated bytes are not memory.
+    Unallocated bytes are not memory. `emptied` gets the offset of what is allocated, and its size.
     """
 
-    def __init__(self, lanes: int, state: Array, begin: int):
+    def __init__(self, lanes: int, state: Array, begin: int, emptied: Callable[[Array, int], None]):
         self.nbytes = state.shape[1] - begin
+        self._emptied = emptied
         self._state, self._begin = state, begin
         self._tops: Array = np.full(lanes, begin, np.int64)
         state[:, begin:] = NOTHING
@@ -34,6 +37,8 @@ class Stack:
         fits = (ends <= self._state.shape[1]) & (ends >= starts)
         for position in np.flatnonzero(active & fits):
             self._state[lanes[position], starts[position] : ends[position]] = UNWRITTEN
+            first = int(lanes[position]) * self._state.shape[1] + int(starts[position])
+            self._emptied(np.array([first]), int(ends[position] - starts[position]))
         taken = active & fits
         self._tops[lanes[taken]] = ends[taken]
         failed = active & ~fits

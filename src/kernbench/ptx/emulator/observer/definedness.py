@@ -1,27 +1,23 @@
 """Undefined-value tracking: which values are undefined, and their origins."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.flags import Flags, Key
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
+from kernbench.ptx.emulator.observer.origins import CONTESTED, Origin, is_followed, product_of
+from kernbench.ptx.emulator.observer.stored import Stored
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register
 
-# kind of origin: threads have stored different values in one instruction
-CONTESTED = "contested"
-# kinds of origin that are tracked through shuffles and products
-FOLLOWED = frozenset(("shared", "global", "register"))
-# maximal other origins of a product
-_MOST_BESIDE = 4
-_SEVERAL = 2
-# words per page of origins
-_PAGE = 1 << 12
+# spaces that nobody but a batch writes: the forms of undefined values that are stored there are kept
+_OWN_SPACES = ("local", "shared")
 
 
 class UndefinedLoadError(Exception):
@@ -33,37 +29,6 @@ class UndefinedLoadError(Exception):
     def __init__(self, site: int):
         super().__init__("a load met undefined memory")
         self.site = site
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The origin of an undefined value.
-
-    `kind` is the space of a load ("local", "shared", "global", "tensor"), "division", "register" for a store of a
-    register that was never set, or `CONTESTED` for a store by which threads stored different values. `what` names the
-    memory or the register, `way` the stores that it went through since; `shuffles` are those
-    that passed it to other lanes. A product of several such values has them `beside` the first.
-    """
-
-    site: Site
-    kind: str
-    what: str = ""
-    way: tuple[Site, ...] = ()
-    shuffles: tuple[Site, ...] = ()
-    beside: tuple[Site, ...] = ()
-
-
-def product_of(origins: Iterable[Origin | None]) -> Origin | None:
-    """The origin of a product of undefined values, any of which may make an element of it undefined."""
-    found = list({one.site.number: one for one in origins if one is not None}.values())
-    if len(found) < _SEVERAL:
-        return found[0] if found else None
-    return replace(found[0], beside=tuple(one.site for one in found[1 : 1 + _MOST_BESIDE]))
-
-
-def is_followed(origin: Origin | None) -> bool:
-    """Whether an undefined value is tracked through shuffles and products; registers that were never set are not."""
-    return origin is not None and origin.kind in FOLLOWED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,35 +44,23 @@ class LostLines:
     origin: Origin
 
 
-class _StoredOrigins:
-    """For each word of a space, the origin of the last undefined value stored there."""
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """The undefined bytes that a load has read, [positions, bytes], their origin, and the forms of words.
 
-    def __init__(self) -> None:
-        # by page number
-        self._pages: dict[int, Array] = {}
-        self._origins: list[Origin] = []
+    These are [positions, words], 0 where nothing is known of a word; None where nothing is of any.
+    """
 
-    def put(self, offsets: Array, origin: Origin) -> None:
-        if origin not in self._origins:
-            self._origins.append(origin)
-        number, words = self._origins.index(origin) + 1, np.unique(offsets // 4)
-        pages, firsts = np.unique(words // _PAGE, return_index=True)
-        for page, inside in zip(pages.tolist(), np.split(words % _PAGE, firsts[1:]), strict=True):
-            if page not in self._pages:
-                self._pages[page] = np.zeros(_PAGE, np.int32)
-            self._pages[page][inside] = number
+    undefined: Array
+    origin: Origin
+    forms: UInt64s | None = None
 
-    def move(self, source: int, target: int, nbytes: int) -> None:
-        """Bytes were copied: those that have an origin take it along."""
-        for first in range(0, nbytes, 4):
-            origin = self.at(source + first)
-            if origin is not None:
-                self.put(np.array([target + first]), origin)
-
-    def at(self, offset: int) -> Origin | None:
-        page = self._pages.get(offset // 4 // _PAGE)
-        number = 0 if page is None else int(page[offset // 4 % _PAGE])
-        return self._origins[number - 1] if number else None
+    def beside(self, other: "Unwritten") -> "Unwritten":
+        """This and what the same load has read at other positions, in another space."""
+        forms = self.forms if other.forms is None else other.forms
+        if self.forms is not None and other.forms is not None:
+            forms = self.forms | other.forms
+        return Unwritten(self.undefined | other.undefined, self.origin, forms)
 
 
 class Definedness:
@@ -115,17 +68,14 @@ class Definedness:
 
     def __init__(self, lanes: int) -> None:
         self.flags = Flags(lanes)
-        self._lanes = lanes
-        # by the site of an addition in a scan: lanes to whose own value an undefined one may have been added
-        self._remainders: dict[int, Mask] = {}
         # set when blocks run with tracking
         self.following = False
         # set when threads have stored different values to one word
         self.contested = False
         # set by a load of unwritten memory, until the tracking step after it has run
         self.met = False
-        # the undefined bytes of such a load, [positions, bytes], and their origin
-        self._loaded: tuple[Array, Origin] | None = None
+        # what such a load has read
+        self._loaded: Unwritten | None = None
         # whether loads are parts of one instruction
         self._gathering = False
         # lines of products of tiles with unwritten bytes
@@ -136,19 +86,17 @@ class Definedness:
         self._divided: list[int] = []
         # the origin of a register's undefined value; none for a register that was never set
         self.origins: dict[Key, Origin] = {}
-        self._stored: dict[str, _StoredOrigins] = {}
+        self._stored: dict[str, Stored] = {}
         # by an origin's site: the first site at which its values were reported
         self._reported: dict[int, int] = {}
 
-    def meet_unwritten(self, undefined: Array, origin: Origin) -> None:
+    def meet_unwritten(self, found: Unwritten) -> None:
         """A load has read unwritten bytes; parts of a generic load in several spaces are combined."""
         self.met = True
-        if self._loaded is not None:
-            undefined, origin = undefined | self._loaded[0], self._loaded[1]
-        self._loaded = undefined, origin
+        self._loaded = found if self._loaded is None else self._loaded.beside(found)
 
-    def take_loaded(self) -> tuple[Array, Origin] | None:
-        """Take the undefined bytes of the last load."""
+    def take_loaded(self) -> Unwritten | None:
+        """Take what the last load has read that is undefined."""
         found, self._loaded, self.met = self._loaded, None, False
         return found
 
@@ -168,9 +116,9 @@ class Definedness:
                 return
             if undefined is None:
                 undefined = np.zeros((size, nbytes), bool)
-            undefined[:, first : first + found[0].shape[1]] = found[0]
-            if origin is None or found[1].kind == CONTESTED:
-                origin = found[1]
+            undefined[:, first : first + found.undefined.shape[1]] = found.undefined
+            if origin is None or found.origin.kind == CONTESTED:
+                origin = found.origin
 
         self._gathering = True
         try:
@@ -178,7 +126,7 @@ class Definedness:
         finally:
             self._gathering = False
         if undefined is not None and origin is not None:
-            self.meet_unwritten(undefined, origin)
+            self.meet_unwritten(Unwritten(undefined, origin))
             self.follow(site)
 
     def meet_lines(self, lost: LostLines) -> None:
@@ -235,7 +183,7 @@ class Definedness:
         """Undefined values were computed from others, or `multiplied`."""
         found = [self.origins[s] for s in sources if s in self.origins and self._is_undefined(window, s)]
         # of several origins prefer one that came from other lanes: the user need not have read the memory
-        origin = next((one for one in found if one.shuffles), found[0] if found else None)
+        origin = max(found, key=lambda one: (bool(one.shuffles), is_followed(one)), default=None)
         origin = product_of([origin, *found]) if multiplied else origin
         for target in targets:
             if origin is None:
@@ -247,32 +195,39 @@ class Definedness:
         bits = self.flags.get(window, key)
         return bits is not None and bool(bits.any())
 
-    def remainder(self, window: Window, site: int) -> Mask:
-        """The lanes of which a sum, as it was at a site, is undefined even without their own value."""
-        return self._remainder(site)[window.index]
-
-    def put_remainder(self, window: Window, site: int, lost: Mask, mask: Mask | None) -> None:
-        """Set those lanes."""
-        lanes, values = window.lane_numbers, np.broadcast_to(lost, window.size)
-        row = self._remainder(site)
-        row[lanes if mask is None else lanes[mask]] = values if mask is None else values[mask]
-
-    def _remainder(self, site: int) -> Mask:
-        # nothing is known of lanes that added before their blocks ran with tracking
-        return self._remainders.setdefault(site, np.ones(self._lanes, bool))
-
     def stored(self, space: str, offsets: Array, origin: Origin) -> None:
-        """An undefined value was stored at some offsets of a space."""
-        self._stored.setdefault(space, _StoredOrigins()).put(offsets, origin)
+        """Undefined bytes were stored at some offsets of a space."""
+        if space not in self._stored:
+            self._stored[space] = self._new_space(space)
+        self._stored[space].put(offsets, origin)
+
+    def stored_forms(self, space: str, offsets: Array, forms: UInt64s) -> None:
+        """Whole words of what was stored, with their forms."""
+        self._stored[space].put_forms(offsets, forms)
+
+    def forms_at(self, space: str, offsets: Array, undefined: Mask) -> UInt64s | None:
+        """The forms of the words at offsets, [offsets, words], of which some bytes, [offsets, bytes], are undefined.
+
+        0 where nothing is known of a word, None where nothing is of any.
+        """
+        if space not in self._stored:
+            self._stored[space] = self._new_space(space)
+        return self._stored[space].forms(offsets, undefined)
+
+    def _new_space(self, space: str) -> Stored:
+        return Stored(self.flags.forms if space in _OWN_SPACES else None)
 
     def passed(self, sources: Array, targets: Array, nbytes: int) -> None:
         """Values with undefined bytes were passed through local memory, to or from a function."""
-        stored = self._stored.get("local")
-        if stored is not None:
-            for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-                stored.move(source, target, nbytes)
+        if "local" in self._stored:
+            self._stored["local"].move(sources, targets, nbytes)
+
+    def emptied(self, firsts: Array, nbytes: int) -> None:
+        """Ranges of local memory are new: nobody has written them."""
+        if "local" in self._stored:
+            self._stored["local"].forget(firsts, nbytes)
 
     def stored_at(self, space: str, offset: int) -> Origin | None:
         """The origin of the undefined value stored at an offset; None if there is none."""
         found = self._stored.get(space)
-        return None if found is None else found.at(offset)
+        return None if found is None else found.origin(offset)

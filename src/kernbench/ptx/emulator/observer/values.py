@@ -7,7 +7,7 @@ from kernbench.ptx.emulator.lanes.flags import Key
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.port import Space, Spot
-from kernbench.ptx.emulator.observer.definedness import Origin
+from kernbench.ptx.emulator.observer.origins import Origin
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.scopes import Register

@@ -1,7 +1,16 @@
 """The reference of `filled`: a program run with many fillings at once."""
 
 import numpy as np
-from tests.ptx.emulator.analysis.undefined.filled import COMPARISONS, FILLINGS, LANE, LANES, LOGIC, OPERATIONS, WORDS
+from tests.ptx.emulator.analysis.undefined.filled import (
+    COMPARISONS,
+    FILLINGS,
+    LANE,
+    LANES,
+    LOGIC,
+    OPERATIONS,
+    SLOTS,
+    WORDS,
+)
 
 SHAPE = FILLINGS, LANES
 NONE = np.zeros(SHAPE, bool)
@@ -48,14 +57,16 @@ class Reference:
     """Every register as three arrays: its numbers, where it is undefined, and where because it was never set.
 
     `used` says that something undefined may have been used; `excused` that something was that counts as defined, as a
-    register that was never set does for other lanes.
+    register that was never set does in a vote.
     """
 
     def __init__(self, program, seed):
         self.random = np.random.default_rng(seed)
         self.registers = {}
         self.shared = [self.numbers((FILLINGS, WORDS * LANES)), np.ones((FILLINGS, WORDS * LANES), bool)]
-        self.events, self.used, self.excused = [], False, False
+        # local memory: what nobody wrote is as a register that was never set
+        self.local = {slot: (self.numbers(SHAPE), ~NONE, ~NONE) for slot in range(SLOTS)}
+        self.events, self.used, self.excused, self.divided = [], False, False, False
         self.put("%t0", np.broadcast_to(LANE, SHAPE).astype(np.uint32), NONE, NONE, ~NONE)
         self.put("%t4", np.ones(SHAPE, np.uint32), NONE, NONE, ~NONE)
         self.gone = NONE
@@ -191,6 +202,7 @@ class Reference:
         value, undefined, unset = self.computed(lambda a, b: a // np.where(b == 0, 1, b), one, other)
         zero = self.get(other)[0] == 0
         value = np.where(zero, self.numbers(SHAPE), value)
+        self.divided = self.divided or bool((zero & lanes).any())
         # a division that may be by zero does more than compute
         self.may_use(lanes, decided)
         self.write(target, (value, undefined | zero, unset | zero), guard, lanes, decided)
@@ -237,6 +249,55 @@ class Reference:
         for array, new in zip(self.shared, (value, undefined | decided), strict=True):
             array[:, spots] = np.where(lanes & holds, new, array[:, spots])
 
+    def put_local(self, slot, found, guard, lanes, decided):
+        """Write a word of local memory: what a guard leaves as it was depends on it, too."""
+        holds, unsure, _ = self.predicate(guard)
+        self.may_use(lanes, unsure)
+        value, undefined, unset = found
+        made = (value, undefined | decided, unset), self.local[slot]
+        self.local[slot] = tuple(np.where(lanes & holds, new, old) for new, old in zip(*made, strict=True))
+
+    def st_local(self, operands, lanes, decided):
+        slot, source, guard = operands
+        self.put_local(slot, self.get(source), guard, lanes, decided)
+
+    def ld_local(self, operands, lanes, decided):
+        target, slot, guard = operands
+        _, unsure, _ = self.predicate(guard)
+        self.may_use(lanes, decided | unsure)
+        self.write(target, self.local[slot], guard, lanes, decided)
+
+    def st_wide(self, operands, lanes, decided):
+        slot, source, guard = operands
+        for number, part in enumerate(("low", "high")):
+            self.put_local(slot + number, self.get(source + part), guard, lanes, decided)
+
+    def ld_wide(self, operands, lanes, decided):
+        target, slot, guard = operands
+        for number, part in enumerate(("low", "high")):
+            self.ld_local((target + part, slot + number, guard), lanes, decided)
+
+    def plus(self, operands, lanes, decided):
+        target, *slots = operands
+        (one, *lost), (other, *more) = (self.local[slot] for slot in slots)
+        self.may_use(lanes, decided)
+        self.put(target, one + other, lost[0] | more[0] | decided, lost[1] | more[1], lanes)
+
+    def minus(self, operands, lanes, decided):
+        slot, source = operands
+        (one, *lost), (other, *more) = self.local[slot], self.get(source)
+        self.may_use(lanes, decided)
+        self.put_local(slot, (one - other, lost[0] | more[0], lost[1] | more[1]), None, lanes, decided)
+
+    def own(self, operands, lanes, decided):
+        """A function with a variable that it may leave unset."""
+        target, source, limit = operands
+        (value, undefined, unset), (number, lost, never) = self.get(source), self.get(limit)
+        self.may_use(lanes, decided)
+        written, fresh = number < 10, (self.numbers(SHAPE), ~NONE, ~NONE)
+        found = [np.where(written, new, old) for new, old in zip((value, undefined, unset), fresh, strict=True)]
+        self.put(target, found[0], found[1] | decided | lost, found[2] | never, lanes)
+
     def st_global(self, operands, lanes, decided):
         _, source, guard = operands
         value, undefined, _ = self.get(source)
@@ -267,11 +328,16 @@ class Reference:
         bits = (value.astype(np.uint64) << LANE.astype(np.uint64)).sum(axis=1)
         self.put(operands[0], bits.astype(np.uint32)[:, None], decided, NONE, lanes)
 
+    def exchanged(self, source, lanes):
+        """Lanes give a value to others, in which the result of a division by zero counts as defined."""
+        value, undefined, unset = self.get(source)
+        self.excused = self.excused or (self.divided and bool((undefined & unset & lanes).any()))
+        return value, undefined, unset
+
     def redux(self, operands, lanes, decided):
         target, source = operands
-        value, undefined, unset = self.get(source)
+        value, undefined, unset = self.exchanged(source, lanes)
         self.may_use(lanes, decided)
-        self.excused = self.excused or bool((undefined & unset & lanes).any())
         total = value.sum(axis=1, dtype=np.uint32)[:, None]
         self.put(target, total, undefined.any(axis=1)[:, None] | decided, unset.any(axis=1)[:, None], lanes)
 
@@ -287,6 +353,5 @@ class Reference:
         self.put(predicate, np.broadcast_to(other >= 0, SHAPE), decided, NONE, lanes)
 
     def shuffle(self, target, source, other, lanes, decided):
-        value, undefined, unset = self.get(source)
-        self.excused = self.excused or bool((undefined & unset & lanes).any())
+        value, undefined, unset = self.exchanged(source, lanes)
         self.put(target, value[ROWS, other], undefined[ROWS, other] | decided, unset[ROWS, other], lanes)

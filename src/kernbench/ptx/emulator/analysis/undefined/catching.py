@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from kernbench.ptx.emulator.analysis.undefined.copying import key_of, undefined
+from kernbench.ptx.emulator.analysis.undefined.cancelling import loaded_forms
+from kernbench.ptx.emulator.analysis.undefined.copying import key_of, lose, undefined
 from kernbench.ptx.emulator.analysis.undefined.warpgroup_products import mark_product
 from kernbench.ptx.emulator.analysis.undefined.watching import under_guard
 from kernbench.ptx.emulator.instructions.matrix.matrix import has_plain_rows
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.observer.definedness import CONTESTED, Origin
+from kernbench.ptx.emulator.observer.origins import CONTESTED, Origin
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Step, action
@@ -93,21 +94,22 @@ def _mark_loaded(decoding: Decoding) -> Mark:
     # rows of matrices fill words
     wide = decoding.effects.undefined_from == "rows"
     nbytes, targets = 4 if wide else TYPES[decoding.mod("type")].nbytes, _targets(decoding)
-    weights = (1 << np.arange(nbytes)).astype(np.uint32)
+    weights, forms_of = (1 << np.arange(nbytes)).astype(np.uint32), loaded_forms(decoding, nbytes)
 
     def marks(window: Window, mask: Mask | None) -> None:
         definedness = window.batch.checks.definedness
         found = definedness.take_loaded()
         for index, target in targets:
             bits: Any = None
+            forms = None if found is None else forms_of(window, index, found.forms)
             if found is not None:
-                part = found[0][:, index * nbytes : (index + 1) * nbytes]
+                part = found.undefined[:, index * nbytes : (index + 1) * nbytes]
                 bits = np.where(part.all(axis=1), whole_of(target), (part * weights).sum(axis=1, dtype=np.uint32))
-                if found[1].kind == CONTESTED:
+                if found.origin.kind == CONTESTED:
                     # never counts as padding
                     bits = np.where(bits, bits | COMPUTED, bits)
-                definedness.origins[key_of(target)] = found[1]
-            definedness.flags.put(window, key_of(target), bits, mask)
+                definedness.origins[key_of(target)] = found.origin
+            definedness.flags.put(window, key_of(target), bits, mask, forms)
 
     return marks
 
@@ -142,7 +144,7 @@ def _mark_divided(decoding: Decoding) -> Mark:
             bits = np.zeros(window.size, np.uint32) if before is None else before
             divided = np.isin(window.lane_numbers, lanes) & (bits & whole != whole)
             if divided.any():
-                definedness.flags.put(window, key, np.where(divided, whole | COMPUTED, bits), mask)
+                lose(window, target, divided, mask)
                 definedness.origins[key] = origin
 
     return marks

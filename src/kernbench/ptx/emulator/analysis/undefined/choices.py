@@ -9,17 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from kernbench.ptx.emulator.analysis.flow.dominance import branch_region
-from kernbench.ptx.emulator.analysis.undefined.copying import key_of, undefined
+from kernbench.ptx.emulator.analysis.undefined.copying import key_of, lose, undefined
 from kernbench.ptx.emulator.analysis.undefined.pure import calls_one_of, passes_values
-from kernbench.ptx.emulator.analysis.undefined.remainders import remainders
 from kernbench.ptx.emulator.analysis.undefined.tables import table_loads
 from kernbench.ptx.emulator.instructions.decode import Body
-from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.observer.definedness import is_followed
+from kernbench.ptx.emulator.observer.origins import is_followed
 from kernbench.ptx.emulator.program.facts import Pure
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
@@ -62,11 +58,6 @@ class Choices:
     def own(self) -> Pure:
         """What is known of the function itself, if it only computes."""
         return self.pure.get(self.body.code.name, Pure())
-
-    @cached_property
-    def remainders(self) -> dict[int, Step]:
-        """Steps that follow what scans have added to a lane's own value."""
-        return remainders(self.body, self.above)
 
     @cached_property
     def tables(self) -> dict[int, Register]:
@@ -131,10 +122,8 @@ def choose(decoding: Decoding, choice: Choice) -> Step:
         if not is_followed(origin):
             window.batch.checks.undefined.used(window, site, choice.predicate.name, "guard", bad, key)
             return
-        for register, target in zip(choice.written, targets, strict=True):
-            before = definedness.flags.get(window, target)
-            bits = np.where(bad, whole_of(register) | COMPUTED, np.uint32(0) if before is None else before)
-            definedness.flags.put(window, target, bits, mask)
+        for register in choice.written:
+            lose(window, register, bad, mask)
         definedness.pass_on(window, (key,), targets)
 
     return action(general)

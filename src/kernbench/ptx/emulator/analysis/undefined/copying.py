@@ -7,6 +7,7 @@ import numpy as np
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, whole_of
+from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
@@ -33,6 +34,12 @@ def undefined(window: Window, register: Register) -> Any:
     whole = whole_of(register)
     found = bits & whole == whole
     return found if found.any() else None
+
+
+def lose(window: Window, register: Register, bad: Mask, mask: Mask | None) -> None:
+    """Make a register undefined as a whole at some active positions."""
+    bits = np.where(bad, whole_of(register) | COMPUTED, np.uint32(0))
+    window.batch.checks.definedness.flags.put(window, key_of(register), bits, bad if mask is None else bad & mask)
 
 
 def in_part(window: Window, register: Register, nbytes: int) -> Any:

@@ -68,11 +68,9 @@ class Following:
         spans: Spans,
         before: list[int],
         unset: Registers,
-        choices: Choices | None = None,
     ) -> Inserted:
         """Tracking steps for registers that may be unset, and after possible sources of the first undefined value."""
-        scans = choices.remainders if choices and unset else {}
-        inserted = _plain_steps(decodings, spans, before, unset, self.compiled, scans) if unset else []
+        inserted = _plain_steps(decodings, spans, before, unset, self.compiled) if unset else []
         caught = ((d, end) for d, (_, end) in zip(decodings, spans, strict=True) if self.catches(d))
         return inserted + [(end, first_step(d)) for d, end in caught if not leaves_at_once(d)]
 
@@ -124,7 +122,6 @@ def _plain_steps(
     before: list[int],
     followed: Registers,
     compiled: bool,
-    scans: Mapping[int, Step],
 ) -> Inserted:
     """Tracking steps of a block for registers that may be unset."""
     inserted: Inserted = []
@@ -137,8 +134,7 @@ def _plain_steps(
         written = [r for r in decoding.writes if r.number in followed]
         if written:
             passes = any(r.number in followed for r in decoding.passing())
-            marks = (begin, mark(decoding, passes, written, False))
-            inserted += _scanned(decoding, begin, scans, [marks])
+            inserted.append((begin, mark(decoding, passes, written, False)))
     return inserted
 
 
@@ -168,14 +164,6 @@ def _additions(decoding: Decoding, begin: int, registers: list[Register], follow
     return [] if added is None else [(begin, added)]
 
 
-def _scanned(decoding: Decoding, begin: int, scans: Mapping[int, Step], steps: Inserted) -> Inserted:
-    """An instruction's tracking steps, with that of a scan: an addition's marks replace what was shuffled."""
-    step = scans.get(decoding.site.number)
-    if step is None:
-        return steps
-    return [(begin, step), *steps] if decoding.effects.law == "sum" else [*steps, (begin, step)]
-
-
 class _Maker:
     """Makes the steps of one block with tracking."""
 
@@ -196,9 +184,8 @@ class _Maker:
         # the index of an inserted step, or of the load's own step, after which the block continues
         behind: dict[int, int] = {}
         resumes: dict[int, int] = {}
-        scans = self._choices.remainders if self._choices else {}
         for decoding, (begin, end) in zip(self._decodings, self._spans, strict=True):
-            steps = _scanned(decoding, begin, scans, self._steps(decoding, begin, end))
+            steps = self._steps(decoding, begin, end)
             if steps and exchanges_values(decoding):
                 resumes[decoding.site.number] = len(inserted)
             inserted += [(number, step.general) for number, step in steps]

@@ -9,7 +9,7 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.undefined.copying import Bits, key_of, undefined
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, whole_of
 from kernbench.ptx.emulator.lanes.lanes import WARP
-from kernbench.ptx.emulator.observer.definedness import is_followed
+from kernbench.ptx.emulator.observer.origins import is_followed
 from kernbench.ptx.emulator.program.operands import ADDED, Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Window

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from kernbench.ptx.emulator.analysis.undefined.copying import key_of, undefined
-from kernbench.ptx.emulator.lanes.flags import COMPUTED, whole_of
+from kernbench.ptx.emulator.analysis.undefined.copying import key_of, lose, undefined
 from kernbench.ptx.emulator.lanes.lanes import Mask
-from kernbench.ptx.emulator.observer.definedness import is_followed
+from kernbench.ptx.emulator.observer.origins import is_followed
 from kernbench.ptx.emulator.program.facts import Pure
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
@@ -37,9 +36,7 @@ def stray(decoding: Decoding, predicate: Register, strayed: Register) -> Step:
         if not is_followed(checks.definedness.origins.get(key)):
             checks.undefined.used(window, site, predicate.name, "guard", bad, key)
             return
-        before = checks.definedness.flags.get(window, target)
-        bits = np.where(bad, whole_of(strayed) | COMPUTED, np.uint32(0) if before is None else before)
-        checks.definedness.flags.put(window, target, bits, mask)
+        lose(window, strayed, bad, mask)
         checks.definedness.pass_on(window, (key,), (target,))
 
     return action(general)
@@ -56,9 +53,7 @@ def lose_results(decoding: Decoding, own: Pure, strayed: Register) -> Step:
         if bad is None or not bad.any():
             return
         for register in own.registers:
-            before = checks.definedness.flags.get(window, key_of(register))
-            bits = np.where(bad, whole_of(register) | COMPUTED, np.uint32(0) if before is None else before)
-            checks.definedness.flags.put(window, key_of(register), bits, mask)
+            lose(window, register, bad, mask)
             checks.definedness.pass_on(window, (key,), (key_of(register),))
         origin, port = checks.definedness.origin_of(strayed, key, site), window.batch.port
         for slot, nbytes in own.results:

@@ -13,7 +13,8 @@ from kernbench.ptx.emulator.analysis.undefined.copying import key_of
 from kernbench.ptx.emulator.analysis.undefined.matrices import element_bits, undefined_lines
 from kernbench.ptx.emulator.lanes.flags import Registers
 from kernbench.ptx.emulator.lanes.lanes import WARP, Mask
-from kernbench.ptx.emulator.observer.definedness import Definedness, LostLines, Origin, is_followed, product_of
+from kernbench.ptx.emulator.observer.definedness import Definedness, LostLines
+from kernbench.ptx.emulator.observer.origins import Origin, is_followed, product_of
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.units.batch import Window

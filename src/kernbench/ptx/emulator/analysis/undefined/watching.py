@@ -15,12 +15,21 @@ from typing import Any
 import numpy as np
 
 from kernbench.common.dtypes import Array
-from kernbench.ptx.emulator.analysis.undefined.copying import Bits, as_whole, copies, in_part, key_of, undefined
+from kernbench.ptx.emulator.analysis.undefined.cancelling import cancelling, unknown
+from kernbench.ptx.emulator.analysis.undefined.copying import (
+    Bits,
+    as_whole,
+    copies,
+    in_part,
+    key_of,
+    lose,
+    undefined,
+)
 from kernbench.ptx.emulator.analysis.undefined.matrices import product
-from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, Registers, whole_of
+from kernbench.ptx.emulator.lanes.flags import Key, Registers, whole_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.slots import RegisterSlot
-from kernbench.ptx.emulator.observer.definedness import is_followed
+from kernbench.ptx.emulator.observer.origins import is_followed
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.scopes import Register
 from kernbench.ptx.emulator.program.steps import Marks, Step, action, guarded
@@ -245,6 +254,7 @@ def mark(
     keys = Registers(source_keys + target_keys)
     # made on first use, which most never have
     made: Callable[[], dict[Key, Bits]] = cache(lambda: _results(decoding, sources, joins) if passes else {})
+    cancels = cache(lambda: cancelling(decoding) if passes else {})
     own = next((register for register in sources if decoding.role_of(register) == "guard"), None)
     runs, multiplied = _running(decoding), decoding.effects.law == "accumulate"
 
@@ -256,17 +266,15 @@ def mark(
         # compute all results first, since a target may be a source
         mine = None if own is None else undefined(window, own)
         unsure = _any_of([*(undefined(window, one) for one in under), mine])
-        found = [results[key](window) if key in results else None for key in target_keys]
-        if unsure is not None:
-            found = [
-                np.where(unsure, whole_of(target) | COMPUTED, np.uint32(0) if bits is None else bits)
-                for target, bits in zip(targets, found, strict=True)
-            ]
+        computed = [results[key](window) if key in results else None for key in target_keys]
+        found = [cancels().get(key, unknown)(window, bits) for key, bits in zip(target_keys, computed, strict=True)]
         # the guard may hold or not: what it leaves as it was is undefined, too
         reached = running if running is None or mine is None else running | (mine if mask is None else mine & mask)
-        for key, bits in zip(target_keys, found, strict=True):
-            checks.definedness.flags.put(window, key, bits, reached)
-        if joins and source_keys and any(bits is not None and bits.any() for bits in found):
+        for target, (bits, forms) in zip(targets, found, strict=True):
+            checks.definedness.flags.put(window, key_of(target), bits, reached, forms)
+            if unsure is not None:
+                lose(window, target, unsure, reached)
+        if joins and source_keys and (unsure is not None or any(bits is not None and bits.any() for bits, _ in found)):
             checks.definedness.pass_on(window, source_keys, target_keys, multiplied)
 
     return replace(action(general), marks=Marks(source_keys, target_keys, decoding.guard() is not None))
@@ -298,8 +306,7 @@ def mark_doubtful(decoding: Decoding, doubts: list[Register]) -> Step:
         unsure = _any_of([undefined(window, register) for register in doubts])
         for target, key in zip(decoding.writes, targets, strict=True) if unsure is not None else ():
             before = definedness.flags.get(window, key)
-            bits = np.where(unsure, whole_of(target) | COMPUTED, np.uint32(0) if before is None else before)
-            definedness.flags.put(window, key, bits, mask)
+            lose(window, target, unsure, mask)
             if before is None or not before.any():
                 definedness.pass_on(window, keys, (key,))
 

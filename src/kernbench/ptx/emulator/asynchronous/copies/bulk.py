@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.asynchronous.copies.completion import Completion, di
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
 from kernbench.ptx.emulator.memory.shadow import Ranges
-from kernbench.ptx.emulator.observer.definedness import Origin
+from kernbench.ptx.emulator.observer.origins import Origin
 from kernbench.ptx.emulator.program.program import Site
 
 ALIGNMENT = 16

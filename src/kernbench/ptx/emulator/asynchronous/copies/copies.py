@@ -20,7 +20,7 @@ from kernbench.ptx.emulator.asynchronous.copies.thread_kernels import (
 from kernbench.ptx.emulator.asynchronous.hub import AsynchronousBatch
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.memory.arena import WRITTEN
-from kernbench.ptx.emulator.observer.definedness import Origin
+from kernbench.ptx.emulator.observer.origins import Origin
 from kernbench.ptx.emulator.program.program import Site
 
 _WRITTEN = np.uint32(WRITTEN * 0x0101_0101)

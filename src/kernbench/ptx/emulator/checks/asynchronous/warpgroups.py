@@ -25,7 +25,8 @@ from kernbench.ptx.emulator.memory.tiles import (
     tiles_of,
     unwritten_pieces,
 )
-from kernbench.ptx.emulator.observer.definedness import CONTESTED, LostLines, Origin
+from kernbench.ptx.emulator.observer.definedness import LostLines
+from kernbench.ptx.emulator.observer.origins import CONTESTED, Origin
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.units.batch import Batch
 from kernbench.ptx.numerics.matrix.descriptors import PIECE, wgmma_descriptor

@@ -23,7 +23,7 @@ from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, Allocation, Arena
 from kernbench.ptx.emulator.memory.cells import CLOCK_LIMIT, NUMBER_MASK, NUMBER_SHIFT, SITE_SHIFT, decode, scope_of
 from kernbench.ptx.emulator.memory.heap import is_freed
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
-from kernbench.ptx.emulator.observer.definedness import Origin
+from kernbench.ptx.emulator.observer.origins import Origin
 from kernbench.ptx.emulator.observer.values import UndefinedObserver
 from kernbench.ptx.emulator.program.program import Program, Site
 from kernbench.ptx.emulator.units.batch import Batch

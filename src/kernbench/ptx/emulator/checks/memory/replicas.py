@@ -22,7 +22,7 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.access_sites import AccessSites
 from kernbench.ptx.emulator.memory.cells import OWN, decode
 from kernbench.ptx.emulator.memory.port import Space, Spot, starts_of
-from kernbench.ptx.emulator.observer.definedness import Origin
+from kernbench.ptx.emulator.observer.origins import Origin
 from kernbench.ptx.emulator.program.program import Program, Site
 
 # the epoch of an access in the format of a cell, and its lanes

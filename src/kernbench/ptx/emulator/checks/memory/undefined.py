@@ -8,12 +8,24 @@ from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings import advice
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, some_threads, thread_name
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
+from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.emulator.lanes.flags import COMPUTED, Key, whole_of
+from kernbench.ptx.emulator.lanes.forms import halves
 from kernbench.ptx.emulator.lanes.lanes import Mask
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE, UNWRITTEN, WRITTEN
 from kernbench.ptx.emulator.memory.port import Space, Spot, unwritten_bytes
-from kernbench.ptx.emulator.observer.definedness import CONTESTED, FOLLOWED, Definedness, Origin
+from kernbench.ptx.emulator.observer.definedness import Definedness, Unwritten
+from kernbench.ptx.emulator.observer.origins import (
+    CONTESTED,
+    FOLLOWED,
+    VARIABLE,
+    Origin,
+    is_followed,
+    shared_with_others,
+)
+from kernbench.ptx.emulator.observer.stored import WORD_BYTES
 from kernbench.ptx.emulator.observer.values import Moved, UndefinedObserver
 from kernbench.ptx.emulator.program.operands import Decoding
 from kernbench.ptx.emulator.program.program import Site
@@ -37,10 +49,12 @@ _GLOBAL_HINT = (
     "within a launch nothing orders blocks but flags and atomics"
 )
 _TENSOR_HINT = "let a product or a store fill every column that is loaded, on every path that leads here"
+_VARIABLE_HINT = "set the variable on every path that leads here"
 _CONTEST_HINT = (
     "let one thread store it, or all the same value; in Triton such threads hold one element, of which each has a "
     "value of its own: where that comes from a row of NaN or of -inf alone, mask the row before it is reduced"
 )
+_HINTS = {"global": _GLOBAL_HINT, VARIABLE: _VARIABLE_HINT}
 # mask for a byte that becomes unwritten again
 _LOST = np.uint8(WRITTEN & ~UNWRITTEN)
 
@@ -59,13 +73,14 @@ class UndefinedValues(UndefinedObserver):
         undefined, offsets = unwritten_bytes(space, spot)
         position, first = self._first_undefined(space, undefined, offsets)
         origin = self._definedness.stored_at(space.name, int(offsets[position]) + first)
-        # a copied, unset variable is reported at the read of the last copy
-        if origin is None or (space.name == "local" and origin.kind not in ("shared", "global", CONTESTED)):
+        if origin is None or (space.name == "local" and not _outlives_copies(origin)):
             address = (int(spot.addresses[position]) + spot.offset + first) & ((1 << 64) - 1)
             count = int(np.count_nonzero(undefined[position]))
             amount = f"{count} bytes" if count == spot.nbytes else f"{count} of {spot.nbytes} bytes"
-            origin = Origin(site, space.name, f"{amount}, {self._name(space, address)}")
-        self._definedness.meet_unwritten(undefined, origin)
+            name = self._name(space, address)
+            origin = Origin(site, space.name, f"{amount}, {name}" if name else amount)
+        forms = self._definedness.forms_at(space.name, offsets, undefined)
+        self._definedness.meet_unwritten(Unwritten(undefined, origin, forms))
 
     def _first_undefined(self, space: Space, undefined: Array, offsets: Array) -> tuple[int, int]:
         """The position and byte to report for a load's undefined bytes: a contested one, if there is one."""
@@ -125,11 +140,29 @@ class UndefinedValues(UndefinedObserver):
         space.state[1][spots] &= ~_LOST
         key = (register.bank, register.row)
         origin = self._definedness.origin_of(register, key, decoding.site)
+        if space.name != "local":
+            origin = shared_with_others(origin)
         if len(origin.way) < _LONGEST_WAY and decoding.site not in origin.way and origin.site is not decoding.site:
             origin = replace(origin, way=(*origin.way, decoding.site))
         self._definedness.stored(space.name, spots, origin)
+        self._store_forms(window, decoding, register, space, offsets + index * nbytes, bad)
         if space.name == "global":
             self._memory.carried(int(spots[0]) + GLOBAL_BASE, origin, decoding.site)
+
+    def _store_forms(
+        self, window: Window, decoding: Decoding, register: Register, space: Space, offsets: Array, bad: Mask
+    ) -> None:
+        """Words of which all is undefined have the form of what was stored in them."""
+        key, lost = (register.bank, register.row), bad.all(axis=1)
+        forms = self._definedness.flags.forms_of(window, key)
+        if forms is None or not lost.any():
+            return
+        if bad.shape[1] == WORD_BYTES:
+            self._definedness.stored_forms(space.name, offsets[lost], forms[lost])
+        if bad.shape[1] == 2 * WORD_BYTES:
+            numbers = window.rows[decoding.table.number(RegisterSlot(*key))]
+            for number, half in enumerate(halves(forms, numbers)):
+                self._definedness.stored_forms(space.name, offsets[lost] + number * WORD_BYTES, half[lost])
 
     def copied(self, offsets: Array, origin: Origin, site: Site, space: str = "shared") -> None:
         """A copy wrote undefined bytes to offsets of shared memory, or a function to its results in local memory."""
@@ -157,7 +190,7 @@ class UndefinedValues(UndefinedObserver):
             hint = _TENSOR_HINT
         elif origin is not None:
             why = f"comes from local memory (line {origin.site.line}, `{origin.site.text}`) never written by"
-            hint = "set the variable on every path that leads here"
+            hint = _VARIABLE_HINT
         message = f"{register} {_USES[role]}, and {why} {some_threads(self._batch, lanes)}"
         own = register if cause is None else ""
         self._reporter.add("uninitialised-read", site, message, hint, len(lanes), about=role, register=own, cause=cause)
@@ -180,15 +213,27 @@ class UndefinedValues(UndefinedObserver):
         flags, origin = self._definedness.flags, self._definedness.origins.get(source)
         if origin is None and self._batch.program.kernel.module.compiler:
             origin = Origin(site, "register", name)
-        bits = flags.get(window, source) if origin is not None and origin.kind in FOLLOWED else None
+        origin = None if origin is None else shared_with_others(origin)
+        bits = flags.get(window, source) if is_followed(origin) else None
+        forms = None
         if bits is not None and origin is not None:
+            forms = self._shuffled(window, source, moved) if site.effects.law == "shuffle" else None
             bits = moved(bits)
             bits = np.where(bits == _NOBODYS, np.uint32(0), bits)
             shuffles = origin.shuffles
             if len(shuffles) < _LONGEST_WAY and site not in shuffles:
                 shuffles = (*shuffles, site)
             self._definedness.origins[target] = replace(origin, shuffles=shuffles)
-        flags.put(window, target, bits, mask)
+        flags.put(window, target, bits, mask, forms)
+
+    def _shuffled(self, window: Window, source: Key, moved: Moved) -> UInt64s | None:
+        """The forms of what lanes get of others."""
+        forms = self._definedness.flags.forms_of(window, source)
+        if forms is None:
+            return None
+        halves_of_them = [moved((forms >> np.uint64(shift)).astype(np.uint32)).astype(np.uint64) for shift in (0, 32)]
+        found: UInt64s = halves_of_them[0] | halves_of_them[1] << np.uint64(32)
+        return found
 
     def explains(self, space: str, offset: int, site: Site, lane: int) -> bool:
         """Report an unwritten read as the undefined value that was stored there, if there is one.
@@ -213,7 +258,7 @@ class UndefinedValues(UndefinedObserver):
         others = tuple(dict.fromkeys(line for role, one in way for line in self._reporter.other(role, one)))
         # after a shuffle or reduction, other lanes use the value
         read, in_whom = (f"by {who}", "") if not origin.shuffles else ("and passed to other lanes", f" in {who}")
-        kind, hint = "uninitialised-read", _GLOBAL_HINT if origin.kind == "global" else _MEMORY_HINT
+        kind, hint = "uninitialised-read", _HINTS.get(origin.kind, _MEMORY_HINT)
         if origin.site.effects.in_flight == "multiply":
             hint = TILE_HINT
         if origin.kind == "division":
@@ -225,10 +270,15 @@ class UndefinedValues(UndefinedObserver):
             kind, hint = "race", _CONTEST_HINT
             message = f"{origin.what} in one instruction, so it may hold either; {who} reads it, and the value {use}"
         else:
-            message = (
-                f"{origin.kind} memory that nobody wrote ({origin.what}) is read {read}, and the value {use}{in_whom}"
-            )
+            memory = "local" if origin.kind == VARIABLE else origin.kind
+            message = f"{memory} memory that nobody wrote ({origin.what}) is read {read}, and the value {use}{in_whom}"
         self._reporter.add(kind, origin.site, message, hint, len(lanes), others)
+
+
+def _outlives_copies(origin: Origin) -> bool:
+    """Whether copies in local memory keep an origin: a variable that was never set is reported at the last of them."""
+    own = origin.kind == "register" and not origin.way and not origin.shuffles
+    return origin.kind in _HANDED and not own
 
 
 def _of_register(origin: Origin, read: str, use: str, in_whom: str) -> tuple[str, str]:
@@ -241,8 +291,8 @@ def _of_register(origin: Origin, read: str, use: str, in_whom: str) -> tuple[str
 
 
 # origins at which findings are reported; values from local or tensor memory are reported where they are used
-_BY_ORIGIN = frozenset(("shared", "global", "register", "division", CONTESTED))
-_HANDED = frozenset(("shared", "global", "register", CONTESTED))
+_BY_ORIGIN = FOLLOWED | {"division", CONTESTED}
+_HANDED = FOLLOWED | {CONTESTED}
 _LONGEST_WAY = 4
 # result of an exchange for an inactive lane
 _NOBODYS = np.uint32(0xFFFFFFFF)
