@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernbench import ptx
-from kernbench.ptx.executor import running
+from kernbench.ptx.executor import block_state, running
 
 HEAD = """.version 8.0
 .target sm_80
@@ -185,7 +185,7 @@ def test_arrays_that_are_partly_written_are_looked_at_byte_by_byte(attempts):
 
 @pytest.mark.fast_paths
 def test_an_endless_loop_is_left_to_the_emulator(attempts, monkeypatch):
-    monkeypatch.setattr(running, "_BUDGET", 1000)
+    monkeypatch.setattr(block_state, "_BUDGET", 1000)
     run = launched("AGAIN:\n  bra AGAIN;\n", "all")
     assert attempts == [False]
     assert [finding.kind for finding in run[0].findings] == ["endless-loop"]

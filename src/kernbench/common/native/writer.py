@@ -32,6 +32,17 @@ define internal i64 @enter(i64 %code, i64 %warp, i64 %record, i64 %mask) noinlin
   call void %function(ptr %w, ptr %r, i32 %m)
   ret i64 0
 }
+define internal i64 @swap(i64 %at, i64 %old, i64 %new) alwaysinline {
+  %word = inttoptr i64 %at to ptr
+  %both = cmpxchg ptr %word, i64 %old, i64 %new seq_cst seq_cst
+  %seen = extractvalue { i64, i1 } %both, 0
+  ret i64 %seen
+}
+define internal i64 @look(i64 %at) alwaysinline {
+  %word = inttoptr i64 %at to ptr
+  %seen = load atomic i64, ptr %word seq_cst, align 8
+  ret i64 %seen
+}
 define internal float @float_of_half(i16 %bits) alwaysinline {
   %half = bitcast i16 %bits to half
   %wide = fpext half %half to float

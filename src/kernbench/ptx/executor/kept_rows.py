@@ -70,6 +70,7 @@ def to_bytes(found: Rows | str) -> bytes:
         "nbytes": found.nbytes,
         "entry": found.entry,
         "clocked": found.clocked,
+        "parallel": found.is_parallel,
         "registers": found.names.registers,
         "blocks": found.names.blocks,
     }
@@ -108,6 +109,7 @@ def from_bytes(data: bytes) -> Rows | str:
         head["nbytes"],
         head["entry"],
         bool(head["clocked"]),
+        bool(head["parallel"]),
         names,
     )
 

@@ -67,6 +67,7 @@ class Rows:
     - `nbytes`: bytes of a warp's registers.
     - `entry`: the record at which warps begin.
     - `clocked`: whether vector clocks are needed, as there is asynchronous work, or there are barriers of some warps.
+    - `is_parallel`: whether its blocks may run at the same time; the order of atomics in global memory would show.
     """
 
     code: Array
@@ -76,6 +77,7 @@ class Rows:
     nbytes: int
     entry: int
     clocked: bool
+    is_parallel: bool
     names: Names
 
 
@@ -96,6 +98,7 @@ class _Writer:
     blocks: dict[int, int] = field(default_factory=dict)
     branches: list[tuple[int, int]] = field(default_factory=list)
     clocked: bool = False
+    is_parallel: bool = True
 
     def __post_init__(self) -> None:
         self.table = self.decoded.table
@@ -151,7 +154,8 @@ class _Writer:
         slots = self.table.slots
         values = tuple((at, slots[n]) for n, at in self.offsets.items() if not isinstance(slots[n], RegisterSlot))
         entry = self.blocks[self.body.code.entry]
-        return Rows(code, operations, tuple(self.operations), values, self.room, entry, self.clocked, self._names())
+        needs = self.clocked, self.is_parallel
+        return Rows(code, operations, tuple(self.operations), values, self.room, entry, *needs, self._names())
 
     def _names(self) -> Names:
         registers = self.body.all_registers()
@@ -293,6 +297,7 @@ def _update(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     if code == 12 and size == 4 and not shared:
         code = 13
     statics = (code, size, int(len(row.slots) == 4), _is_wide(writer, row.slots[-1]), int(shared))
+    writer.is_parallel &= shared
     _guarded(writer, guard)
     writer.add(Warpwide(updates.update, statics), row.slots, _signed(row.immediate), d.site.number)
 
@@ -312,6 +317,7 @@ def _vectors(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
         raise UnsupportedError(d.instruction.name)
     _guarded(writer, guard)
     statics = (4, count, returns, _is_wide(writer, row.slots[-1]))
+    writer.is_parallel = False
     writer.add(Warpwide(updates.add_vectors, statics), row.slots, _signed(row.immediate), d.site.number)
 
 

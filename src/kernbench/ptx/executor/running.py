@@ -7,39 +7,28 @@ is as before, and the emulator runs the launch from the beginning and says what 
 import logging
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from math import prod
+from threading import Lock
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.building import take_decoded
-from kernbench.ptx.emulator.checks.asynchronous.asynchronous import leaves_init_fences_out
 from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.emulator.engine.schedule import Schedule
-from kernbench.ptx.emulator.lanes.slots import ArgumentSlot, Slot, SpecialSlot, SymbolSlot
-from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN
-from kernbench.ptx.emulator.memory.pages.allocation import sparse_bytes
 from kernbench.ptx.emulator.program.layout import RESERVED
 from kernbench.ptx.emulator.program.meter import Counts
 from kernbench.ptx.emulator.program.program import Program, WaitLoop
+from kernbench.ptx.executor.block_state import BlockState, Shared
 from kernbench.ptx.executor.kept_rows import kept_or_made
-from kernbench.ptx.executor.maps import map_row
 from kernbench.ptx.executor.ops import layout
-from kernbench.ptx.executor.ops.bulk_copies import MAP_WORDS, MOST_MAPS
-from kernbench.ptx.executor.ops.clocks import COLUMNS, MOST_MBARRIERS, MOST_UNITED, MOST_VECTORS, VECTOR_BYTES
-from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
-from kernbench.ptx.executor.ops.mbarriers import MBARRIER_BYTES, MOST_NAMED, NAMED_BYTES
-from kernbench.ptx.executor.ops.running_blocks import run_blocks
-from kernbench.ptx.executor.ops.shadow import ENTRY_WORDS, ROW_BYTES
-from kernbench.ptx.executor.ops.warpgroups import PIECE, ROOM_BYTES
-from kernbench.ptx.executor.prepared import aligned, prepared, row_of
+from kernbench.ptx.executor.ops.bulk_copies import MOST_MAPS
+from kernbench.ptx.executor.prepared import prepared
 from kernbench.ptx.executor.rows import Rows, UnsupportedError, rows_of
 from kernbench.ptx.executor.stamps import stamps_of
 from kernbench.ptx.executor.tables import accesses_of, arrays_of
 
 _LOG = logging.getLogger(__name__)
-# blocks of a program that a warp may run before the emulator takes over, which knows endless loops
-_BUDGET = 1 << 22
 # seconds between looks at the clock
 _SLICE = 0.05
 _MOST_WARPS = 32
@@ -111,14 +100,19 @@ def is_run(launch: Launch) -> bool:
 def _is_done(launch: Launch, rows: Rows) -> bool:
     """Run a launch; again from the beginning for each tensor map that was not known before."""
     program = launch.program
+    threads = min(launch.jobs, prod(launch.grid)) if rows.is_parallel else 1
     while True:
-        run = _Run(launch, rows)
+        run = _Run(launch, rows, threads)
         if run.go():
             return True
-        address = int(run.block[layout.UNKNOWN_MAP])
+        address = run.unknown_map
         known = _MAPS.get(program, ())
         if not address or address in known:
-            return False
+            if threads == 1:
+                return False
+            # blocks that touch each other's words may still be right one after the other
+            threads = 1
+            continue
         # a program may have other maps in each launch
         _MAPS[program] = (*known[1 - MOST_MAPS :], address)
 
@@ -137,179 +131,92 @@ def _fits(launch: Launch) -> bool:
 
 
 class _Run:
-    """One launch: its tables, and the state of one block after the other."""
+    """One launch: its tables, and the threads that run its blocks."""
 
-    def __init__(self, launch: Launch, rows: Rows):
-        self.launch, self.rows, self.arena = launch, rows, launch.arena
-        self.blocks = prod(launch.grid)
-        self.stamps = stamps_of(launch.arena)
-        self.first = self.stamps.begin(self.blocks)
-        self.ready = prepared(launch.program, rows)
-        self.counts = np.zeros((2, len(launch.program.blocks)), np.int64)
-        self.arrays, self._held = arrays_of(launch, self.stamps)
-        self.accesses = accesses_of(launch)
-        # rows of memory as they were before they were written
-        self.log = sparse_bytes(8 * ENTRY_WORDS * (1 + sum(held.count for held in self._held))).view(np.int64)
-        self._make_launch()
-        self._make_block()
-        self._make_warps()
-
-    def _make_launch(self) -> None:
-        words = self.words = np.zeros(layout.LAUNCH_WORDS, np.int64)
-        words[layout.LANE_COUNTS], words[layout.WARP_COUNTS] = (row.ctypes.data for row in self.counts)
-        words[layout.ARRAYS], words[layout.ARRAY_COUNT] = self.arrays.ctypes.data, len(self.arrays)
-        words[layout.ACCESSES] = self.accesses.ctypes.data
-        words[layout.STATES] = self.arena.state[1].ctypes.data
-        words[layout.CONTENTS] = self.arena.words[1].ctypes.data
-        words[layout.LOG], words[layout.DIRTY] = self.log.ctypes.data, self.arena.dirty.ctypes.data
-        words[layout.FIRST_SERIAL], words[layout.EPOCH] = self.first, self.stamps.epoch
-        words[layout.ENTRY] = self.ready.entry
-
-    def _make_block(self) -> None:
-        launch = self.launch
-        size = -(-max(launch.shared_bytes, 4) // 64) * 64 + 64
-        self.template = np.zeros(size, np.uint8)
-        for start, end in launch.shared_parts:
-            self.template[start:end] = UNWRITTEN | TRACKED
-        self.shared = aligned(2 * size + 2 * size)
-        block = self.block = np.zeros(layout.BLOCK_WORDS, np.int64)
-        at = self.shared.ctypes.data
-        self.shared[:] = 0
-        block[layout.SHARED], block[layout.SHARED_STATES] = at, at + size
-        block[layout.SHARED_WRITES], block[layout.SHARED_READS] = at + 2 * size, at + 3 * size
-        block[layout.SHARED_BYTES], block[layout.LAUNCH] = launch.shared_bytes, self.words.ctypes.data
-        block[layout.WARPS] = launch.warps_per_cta
-        if self.rows.clocked:
-            self._make_clocks(size)
-
-    def _make_clocks(self, size: int) -> None:
-        """What vector clocks, mbarriers and asynchronous work need."""
-        launch, block = self.launch, self.block
-        parts = {
-            layout.VECTORS_AT: VECTOR_BYTES * (MOST_VECTORS + 1),
-            layout.AGENTS_AT: 16 * COLUMNS,
-            layout.UNITED_AT: 24 * MOST_UNITED,
-            layout.JOINED_AT: VECTOR_BYTES,
-            layout.ROOM_AT: ROOM_BYTES,
-            layout.SWIZZLES_AT: size // PIECE + 2,
-            layout.MBARRIERS_AT: MBARRIER_BYTES * MOST_MBARRIERS,
-            layout.MBARRIER_NUMBERS_AT: size // 8 + 2,
-            layout.HELD_AT: VECTOR_BYTES * MOST_MBARRIERS,
-            layout.DONE_AT: VECTOR_BYTES * MOST_MBARRIERS,
-            layout.NAMED_AT: NAMED_BYTES * MOST_NAMED,
-            layout.MAPS_AT: 8 * MAP_WORDS * MOST_MAPS,
-        }
-        self.clocks = {word: sparse_bytes(nbytes) for word, nbytes in parts.items()}
-        for word, memory in self.clocks.items():
-            block[word] = memory.ctypes.data
-        self.known = sparse_bytes(2 * VECTOR_BYTES * launch.warps_per_cta)
-        self.clocks[layout.AGENTS_AT].view(np.int64)[1::2] = -1
-        self.clocks[layout.UNITED_AT].view(np.int64)[2::3] = -1
-        block[layout.CLOCKED] = 1
-        block[layout.SHOWS_INITIALISATION] = not leaves_init_fences_out(launch.program)
-        maps = _MAPS.get(launch.program, ())
-        table = self.clocks[layout.MAPS_AT].view(np.int64).reshape(MOST_MAPS, MAP_WORDS)
-        for number, address in enumerate(maps):
-            table[number] = map_row(launch, address)
-        block[layout.MAP_COUNT] = len(maps)
-
-    def _make_warps(self) -> None:
-        found = self.ready.warps_of(self.launch.block)
-        self.alive, self.registers = found.alive, self.ready.registers_of(found)
-        count, size = self.registers.shape
-        warps = self.warps = np.zeros((count, layout.WARP_WORDS), np.int64)
-        # lists of which the warps' words say how long they are
-        self.copies = np.empty((count, MOST_COPIES + MOST_GROUPS), np.int64)
-        self.block[layout.WARPS_AT] = warps.ctypes.data
-        warps[:, layout.REGISTERS] = self.registers.ctypes.data + size * np.arange(count)
-        warps[:, layout.BLOCK] = self.block.ctypes.data
-        warps[:, layout.COPIES_AT] = self.copies.ctypes.data + 8 * (MOST_COPIES + MOST_GROUPS) * np.arange(count)
-        warps[:, layout.GROUPS_AT] = warps[:, layout.COPIES_AT] + 8 * MOST_COPIES
-        if self.rows.clocked:
-            warps[:, layout.KNOWN_AT] = self.known.ctypes.data + 2 * VECTOR_BYTES * np.arange(count)
-            warps[:, layout.ELECTED_AT] = warps[:, layout.KNOWN_AT] + VECTOR_BYTES
-        for offset, slot in self.ready.given:
-            row_of(self.registers, offset, slot.dtype)[:] = np.asarray(self._value(slot))
-
-    def _value(self, slot: Slot) -> object:
-        """The value of a slot, the same for all lanes."""
-        launch = self.launch
-        if isinstance(slot, ArgumentSlot):
-            # its row of the program's own table, which may be numbered otherwise
-            return launch.parameter(slot.name, slot.offset, slot.dtype, 1)[0]
-        if isinstance(slot, SymbolSlot):
-            if slot.space in ("frame", "shared"):
-                raise UnsupportedError(f"the address of {slot.name}")
-            return np.uint64(launch.symbol(slot.space, slot.name) + slot.offset)
-        assert isinstance(slot, SpecialSlot)
-        return self._special(slot.name)
-
-    def _special(self, name: str) -> int:
-        launch = self.launch
-        base, _, axis = name.partition(".")
-        extents = {"%ntid": launch.block, "%nctaid": launch.grid}
-        if base in extents:
-            return extents[base]["xyz".index(axis)]
-        plain = {
-            "%nsmid": launch.machine.sms,
-            "%nwarpid": launch.machine.warps_per_sm,
-            "%dynamic_smem_size": launch.dynamic_shared,
-            "%total_smem_size": launch.shared_bytes,
-            "%gridid": launch.number,
-        }
-        if name not in plain:
-            raise UnsupportedError(f"the register {name}")
-        return plain[name]
+    def __init__(self, launch: Launch, rows: Rows, threads: int):
+        self.launch, self.blocks = launch, prod(launch.grid)
+        stamps = stamps_of(launch.arena)
+        first, ready = stamps.begin(self.blocks), prepared(launch.program, rows)
+        arrays, self._held = arrays_of(launch, stamps)
+        written = sum(held.count for held in self._held)
+        maps, accesses = _MAPS.get(launch.program, ()), accesses_of(launch)
+        shared = Shared(launch, rows, ready, first, stamps.epoch, arrays, accesses, written, maps, threads)
+        self.states = [BlockState(shared) for _ in range(threads)]
+        self._turn, self._next, self._done = Lock(), 0, 0
 
     def go(self) -> bool:
         """Run all blocks; False after a suspect, with everything taken back."""
-        launch = self.launch
-        shape = (launch.grid[0], launch.grid[1], launch.machine.sms)
-        done, step = 0, 1
-        given = (shape, self.alive, self.ready.coordinates, self.template.ctypes.data, _BUDGET)
         try:
-            while done < self.blocks:
-                began = time.monotonic()
-                done = int(run_blocks(self.block.ctypes.data, done, min(self.blocks, done + step), *given))
-                if self.words[layout.SUSPECT] or launch.meter.late or self._steps() > launch.budget.steps:
-                    self._report()
-                    self._take_back()
-                    return False
-                # the first blocks take longer than the others, and say little of them
-                if done * launch.warps_per_cta >= _TOGETHER:
-                    launch.report_progress(done)
-                spent = time.monotonic() - began
-                step = max(1, min(4 * step, int(step * _SLICE / max(spent, 1e-6))))
+            if len(self.states) == 1:
+                self._work(self.states[0])
+            else:
+                self._work_together()
         except BaseException:
             self._take_back()
             raise
+        if self._done < self.blocks:
+            self._take_back()
+            return False
         self._count()
         return True
 
-    def _report(self) -> None:
+    def _work_together(self) -> None:
+        with ThreadPoolExecutor(len(self.states)) as pool:
+            try:
+                list(pool.map(self._work, self.states))
+            except BaseException:
+                # the others end soon
+                self._next = self.blocks
+                raise
+
+    def _work(self, state: BlockState) -> None:
+        """Run blocks until there are none left, or there is a suspect."""
+        launch, step = self.launch, 1
+        while True:
+            with self._turn:
+                first = self._next
+                last = self._next = min(self.blocks, first + step)
+            if first >= last:
+                return
+            began = time.monotonic()
+            state.run(first, last)
+            with self._turn:
+                if state.words[layout.SUSPECT] or launch.meter.late or self._steps() > launch.budget.steps:
+                    self._report(state)
+                    self._next = self.blocks
+                    return
+                self._done += last - first
+                # the first blocks take longer than the others, and say little of them
+                if self._done * launch.warps_per_cta >= _TOGETHER:
+                    launch.report_progress(self._done)
+            spent = time.monotonic() - began
+            step = max(1, min(4 * step, int(step * _SLICE / max(spent, 1e-6))))
+            # no thread takes what would keep the others waiting at the end
+            step = min(step, max(1, (self.blocks - self._next) // (2 * len(self.states))))
+
+    @property
+    def unknown_map(self) -> int:
+        """The address of a tensor map that was not known, 0 if there was none."""
+        return max(int(state.block[layout.UNKNOWN_MAP]) for state in self.states)
+
+    def _report(self, state: BlockState) -> None:
         """Log why the emulator takes over."""
-        number = int(self.words[layout.SUSPECT_SITE])
+        number = int(state.words[layout.SUSPECT_SITE])
         text = self.launch.program.sites[number].text if number >= 0 else "a barrier, or the end of a block"
-        _LOG.debug("%s: suspect %d at %s", self.launch.program.kernel.name, self.words[layout.SUSPECT], text)
+        _LOG.debug("%s: suspect %d at %s", self.launch.program.kernel.name, state.words[layout.SUSPECT], text)
 
     def _take_back(self) -> None:
-        """Rows that were written are as before."""
-        count = int(self.words[layout.LOGGED])
-        entries = self.log[: count * ENTRY_WORDS].reshape(count, ENTRY_WORDS)
-        offsets = entries[:, 0]
-        for memory, part in ((self.arena.words[1], entries[:, 1:17]), (self.arena.state[1], entries[:, 17:33])):
-            rows = np.ascontiguousarray(part).view(np.uint8)
-            for offset, row in zip(offsets.tolist(), rows, strict=True):
-                memory[offset : offset + ROW_BYTES] = row
-        self.arena.dirty[offsets >> 8] = False
+        for state in self.states:
+            state.take_back()
 
     def _steps(self) -> int:
         """Instructions so far, each counted once for all warps that could run it together."""
         warps = self.launch.warps_per_cta * self.blocks
-        instructions = self.launch.program.measures.instructions_in(self.counts[1])
-        return -(-instructions // min(warps, _TOGETHER))
+        counted = sum((state.counts[1] for state in self.states[1:]), self.states[0].counts[1])
+        return -(-self.launch.program.measures.instructions_in(counted) // min(warps, _TOGETHER))
 
     def _count(self) -> None:
         """What was run counts."""
-        lanes, warps = (Counter({n: count for n, count in enumerate(row.tolist()) if count}) for row in self.counts)
+        counts: Array = sum((state.counts for state in self.states[1:]), self.states[0].counts)
+        lanes, warps = (Counter({n: count for n, count in enumerate(row.tolist()) if count}) for row in counts)
         self.launch.meter.admit(Counts(lanes, warps, self._steps()))

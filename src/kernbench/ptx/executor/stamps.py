@@ -20,7 +20,7 @@ class ArrayStamps:
         last = (allocation.address + max(allocation.nbytes, 1) - 1) // ROW_BYTES
         self.count = last - self.first + 2
         self._rows = [sparse_bytes(8 * self.count).view(np.int64) for _ in range(3)]
-        self._saved = sparse_bytes(4 * self.count).view(np.uint32)
+        self._saved = sparse_bytes(8 * self.count).view(np.int64)
         self._words = [sparse_bytes(8 * self.count * ROW_WORDS_COUNT).view(np.int64) for _ in range(3)]
 
         rows, words = ([one.ctypes.data for one in part] for part in (self._rows, self._words))

@@ -67,6 +67,7 @@ from kernbench.ptx.executor.ops.layout import (
     STORES_BEGUN,
     STORES_DONE,
     SWIZZLES_AT,
+    THREADS,
     TRACKED,
     UNKNOWN_MAP,
     UNWRITTEN,
@@ -191,12 +192,12 @@ def global_range(warp: Int, record: Int, low: Int, nbytes: Int, kind: Int) -> In
     if flags & TRACKED:
         # not ordered before anything in this launch
         mine = b[SERIAL] << 32 | PENDING << 16 | EVERY_BYTE | MANY << 6 | MANY
-        first = numbers_at(launch)[FIRST_SERIAL]
+        moment = numbers_at(launch)[FIRST_SERIAL], np.int64(0), np.int64(0), numbers_at(launch)[THREADS]
         at = low
         while at < low + nbytes:
             row, inside = (at >> 7) - e[FIRST_ROW], at >> 2 & 31
             size = min(low + nbytes, (at | 127) + 1) - at
-            if not note_words(entry, row, inside, size, mine, first, 0, 0, kind, 0):
+            if not note_words(entry, row, inside, size, mine, moment, kind, 0):
                 return np.int64(RACE)
             at += size
     return np.int64(NO_SUSPECT)

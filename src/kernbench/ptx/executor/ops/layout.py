@@ -110,8 +110,17 @@ BLOCK_WORDS = 32
     EPOCH,
     DIRTY,
     ENTRY,
-) = range(15)
+    THREADS,
+) = range(16)
 LAUNCH_WORDS = 16
+
+# words of what a thread is to run: blocks from FIRST to LAST - 1, of which it says where it stopped; the extents of the
+# grid, multiprocessors, the lanes of each warp, special registers, the states of shared memory at the beginning of a
+# block, and how many blocks of the program a warp may run
+FIRST, LAST, STOPPED, EXTENT_X, EXTENT_Y, PROCESSORS, ALIVE_AT, SPECIALS_AT, SPECIAL_COUNT, STATES_AT, BUDGET_OF = (
+    range(11)
+)
+TASK_WORDS = 11
 
 # words of an array in the launch's table: its addresses, flags, and its shadow (`ops.shadow`)
 LOW, HIGH, FLAGS, ROW_WRITES, ROW_READS, ROW_WORDS, ROW_SAVED, WORD_WRITES, WORD_READS, WORD_UPDATES, FIRST_ROW = range(

@@ -3,14 +3,16 @@
 import numpy as np
 
 from kernbench.common.native_loops import native_loop
-from kernbench.ptx.emulator.lanes.arrays import Int64s, UInt64s
+from kernbench.ptx.emulator.lanes.arrays import UInt64s
 from kernbench.ptx.executor.ops.clocks import fill, forget_vectors, pass_block
 from kernbench.ptx.executor.ops.flow import LAST_TIME
 from kernbench.ptx.executor.ops.layout import (
     ACTIVE,
     ALIVE,
+    ALIVE_AT,
     BARRIER,
     BLOCK,
+    BUDGET_OF,
     CLOCKED,
     CODE,
     COMMITTED,
@@ -20,6 +22,9 @@ from kernbench.ptx.executor.ops.layout import (
     ENDED,
     ENTRY,
     EVENTS,
+    EXTENT_X,
+    EXTENT_Y,
+    FIRST,
     FIRST_SERIAL,
     FIRST_VECTOR,
     FLOOR,
@@ -27,6 +32,7 @@ from kernbench.ptx.executor.ops.layout import (
     JOINED_AT,
     KNOWN_AT,
     KNOWN_FLOOR,
+    LAST,
     LAUNCH,
     LEFT,
     MBARRIER_COUNT,
@@ -39,6 +45,7 @@ from kernbench.ptx.executor.ops.layout import (
     NUMBER,
     PARKED,
     PARTS,
+    PROCESSORS,
     PRODUCTS_BEGUN,
     PRODUCTS_DONE,
     REGISTERS,
@@ -50,7 +57,11 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_READS,
     SHARED_STATES,
     SHARED_WRITES,
+    SPECIAL_COUNT,
+    SPECIALS_AT,
     STATE,
+    STATES_AT,
+    STOPPED,
     STORED,
     STORES_BEGUN,
     STORES_DONE,
@@ -72,27 +83,13 @@ LATE = 1 << 14
 X, Y, Z, PROCESSOR = range(4)
 
 
-@native_loop
-def run_blocks(
-    block: Int,
-    first: Int,
-    last: Int,
-    shape: tuple[int, int, int],
-    alive: Int64s,
-    specials: Int64s,
-    states: Int,
-    budget: Int,
-) -> Int:
-    """Run the blocks from first to last - 1; returns the number of the block at which a suspect stopped it, else last.
-
-    `shape` has the grid's extents along x and y, and the number of multiprocessors; `alive` the lanes of each warp,
-    `specials` a row for each special register: its offset, which it is, and its bytes; `states` is the address of the
-    states of a block's shared memory at its beginning.
-    """
-    b = numbers_at(block)
+def run_blocks(block: Int, task: Int, mask: Int) -> Int:
+    """Run blocks one after the other, up to one at which a suspect stops it."""
+    b, t = numbers_at(block), numbers_at(task)
     launch = numbers_at(b[LAUNCH])
-    for number in range(first, last):
-        begin(block, number, shape, alive, specials, states, budget)
+    for number in range(t[FIRST], t[LAST]):
+        t[STOPPED] = number
+        begin(block, number, task)
         going: Flag = True
         while going:
             events = b[EVENTS]
@@ -102,16 +99,15 @@ def run_blocks(
                 if w[STATE] == RUNS or w[STATE] == PARKED:
                     enter(numbers_at(w[RESUME] + CODE)[0], at, w[RESUME], w[ACTIVE])
                     if launch[SUSPECT]:
-                        return number
-            going = b[EVENTS] != events or release(block, alive)
+                        return 0
+            going = b[EVENTS] != events or release(block, t[ALIVE_AT])
             if launch[SUSPECT]:
-                return number
-    return last
+                return 0
+    t[STOPPED] = t[LAST]
+    return 0
 
 
-def begin(
-    block: Int, number: Int, shape: tuple[int, int, int], alive: Int64s, specials: Int64s, states: Int, budget: Int
-) -> None:
+def begin(block: Int, number: Int, task: Int) -> None:
     """A block begins: nothing of the one before is left."""
     b = numbers_at(block)
     launch = numbers_at(b[LAUNCH])
@@ -130,14 +126,17 @@ def begin(
     if b[CLOCKED]:
         begin_clocked(block, words)
     b[SERIAL] = launch[FIRST_SERIAL] + 1 + number
-    fresh, template = words_at(b[SHARED_STATES]), words_at(states)
+    t = numbers_at(task)
+    fresh, template = words_at(b[SHARED_STATES]), words_at(t[STATES_AT])
     for word in range(words):
         fresh[word] = template[word]
     for warp in range(b[WARPS]):
-        begin_warp(b[WARPS_AT] + 8 * WARP_WORDS * warp, warp, alive[warp], now, budget)
-        for row in range(specials.shape[0]):
-            at = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)[REGISTERS] + specials[row, 0]
-            set_row(at, specials[row, 2], coordinate(number, specials[row, 1], shape))
+        at = b[WARPS_AT] + 8 * WARP_WORDS * warp
+        begin_warp(at, warp, numbers_at(t[ALIVE_AT])[warp], now, t[BUDGET_OF])
+        for row in range(t[SPECIAL_COUNT]):
+            # its offset, which it is, and its bytes
+            special = numbers_at(t[SPECIALS_AT] + 24 * row)
+            set_row(numbers_at(at)[REGISTERS] + special[0], special[2], coordinate(number, special[1], task))
 
 
 def set_row(at: Int, nbytes: Int, value: Int) -> None:
@@ -164,15 +163,17 @@ def begin_warp(warp: Int, number: Int, alive: Int, now: Int, budget: Int) -> Non
         fill(w[KNOWN_AT], now)
 
 
-def coordinate(number: Int, which: Int, shape: tuple[int, int, int]) -> Int:
+def coordinate(number: Int, which: Int, task: Int) -> Int:
     """The value of a special register that is the same for a block."""
+    t = numbers_at(task)
+    one, width, height = np.uint64(number), np.uint64(t[EXTENT_X]), np.uint64(t[EXTENT_Y])
     if which == X:
-        return number % shape[0]
+        return np.int64(one % width)
     if which == Y:
-        return number // shape[0] % shape[1]
+        return np.int64(one // width % height)
     if which == Z:
-        return number // (shape[0] * shape[1])
-    return number % shape[2]
+        return np.int64(one // (width * height))
+    return np.int64(one % np.uint64(t[PROCESSORS]))
 
 
 def begin_clocked(block: Int, words: Int) -> None:
@@ -191,7 +192,7 @@ def begin_clocked(block: Int, words: Int) -> None:
             named[word] = 0
 
 
-def release(block: Int, alive: Int64s) -> Flag:
+def release(block: Int, alive: Int) -> Flag:
     """All warps have stopped: those that wait at one barrier go on; returns whether there are any.
 
     A barrier is a suspect if a warp has ended, or lanes of one: it orders only what those do that come to it.
@@ -211,7 +212,7 @@ def release(block: Int, alive: Int64s) -> Flag:
         if w[STATE] == WAITS:
             waiting += 1
             here = w[WAITS_AT]
-            if (barrier >= 0 and here != barrier) or w[ALIVE] != alive[warp]:
+            if (barrier >= 0 and here != barrier) or w[ALIVE] != numbers_at(alive)[warp]:
                 ended += 1
             barrier = here
         else:

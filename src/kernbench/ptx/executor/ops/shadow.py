@@ -37,12 +37,13 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_READS,
     SHARED_WRITES,
     STATES,
+    THREADS,
     WARPS,
     WORD_READS,
     WORD_UPDATES,
     WORD_WRITES,
 )
-from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, halves_at, longs_at, numbers_at, words_at
+from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, halves_at, longs_at, look, numbers_at, swap, words_at
 
 # what an access knows: its block, its vector clock (0 without), the times before which it and the whole block know all
 # accesses, and when its warp last met
@@ -54,6 +55,8 @@ UPDATED = 62
 # bytes and words of a row; words of an entry of the log: the row's offset, its bytes and their states
 ROW_BYTES, ROW_WORDS_COUNT, ENTRY_WORDS = 128, 32, 33
 GLOBAL_BASE = 0x1000_0000_0000
+# a row that a thread is saving
+BUSY = -1
 # the code of a lane for whole rows, by the logarithm of the bytes of each lane
 _EVEN = 32
 
@@ -102,13 +105,14 @@ def note_global(warp: Int, entry: Int, row: Int, mask: Int, nbytes: Int, kind: I
     """
     w, e, given = numbers_at(warp), numbers_at(entry), numbers_at(row)
     b = numbers_at(w[BLOCK])
-    first = numbers_at(b[LAUNCH])[FIRST_SERIAL]
+    first, threads = numbers_at(b[LAUNCH])[FIRST_SERIAL], numbers_at(b[LAUNCH])[THREADS]
     floor, met = b[FLOOR], w[MET]
+    moment = first, floor, met, threads
     base = (b[SERIAL] << 32) | (w[NOW] << 16) | (w[NUMBER] << 6)
     if mask == 0xFFFFFFFF and nbytes >= 4 and kind != UPDATE and given[0] & (ROW_BYTES - 1) == 0 and steps(row, nbytes):
         lanes = _EVEN + nbytes
         at = (given[0] >> 7) - e[FIRST_ROW]
-        return note_rows(entry, at, nbytes >> 2, base | EVERY_BYTE | lanes, first, floor, met, kind)
+        return note_rows(entry, at, nbytes >> 2, base | EVERY_BYTE | lanes, first, floor, met, kind, threads)
     good: Flag = True
     for lane in range(32):
         if mask >> lane & 1:
@@ -120,7 +124,7 @@ def note_global(warp: Int, entry: Int, row: Int, mask: Int, nbytes: Int, kind: I
             else:
                 mine |= ((1 << nbytes) - 1) << (12 + (address & 3))
             alike = np.int64(kind == WRITE) & (same >> lane)
-            good = good and note_words(entry, at, (address >> 2) & 31, nbytes, mine, first, floor, met, kind, alike)
+            good = good and note_words(entry, at, (address >> 2) & 31, nbytes, mine, moment, kind, alike)
     return good
 
 
@@ -133,51 +137,80 @@ def steps(row: Int, nbytes: Int) -> Flag:
     return different == 0
 
 
-def note_rows(entry: Int, at: Int, count: Int, mine: Int, first: Int, floor: Int, met: Int, kind: Int) -> Flag:
+def enter_stamp(at: Int, mine: Int, first: Int, floor: Int, met: Int, threads: Int, plainly: bool) -> Int:
+    """Enter an access in the stamp at an address, which several threads may do; returns what was there.
+
+    A stamp of an access that must be ordered before it (not `plainly`) and is not stays. Of two threads that enter
+    accesses in two stamps, and then look at the other's, one sees the other's access.
+    """
+    word = numbers_at(at)
+    old = word[0]
+    while threads > 1:
+        if not plainly and not is_clear(old, mine, first, floor, met):
+            return old
+        seen = swap(at, old, joined(old, mine, first, floor, met))
+        if seen == old:
+            return old
+        old = seen
+    if plainly or is_clear(old, mine, first, floor, met):
+        word[0] = joined(old, mine, first, floor, met)
+    return old
+
+
+def note_rows(
+    entry: Int, at: Int, count: Int, mine: Int, first: Int, floor: Int, met: Int, kind: Int, threads: Int
+) -> Flag:
     """Enter an access of a warp that covers whole rows."""
     e = numbers_at(entry)
-    writes, reads, words = numbers_at(e[ROW_WRITES]), numbers_at(e[ROW_READS]), numbers_at(e[ROW_WORDS])
+    own, other = e[ROW_READS], e[ROW_WRITES]
+    if kind == WRITE:
+        own, other = e[ROW_WRITES], e[ROW_READS]
     for number in range(at, at + count):
-        if not is_ordered(writes[number], mine, first, floor, met) or not is_ordered(
-            words[number], mine, first, floor, met
-        ):
+        old = enter_stamp(own + 8 * number, mine, first, floor, met, threads, kind != WRITE)
+        if kind == WRITE and not is_ordered(old, mine, first, floor, met):
             return False
-        if kind == WRITE:
-            if not is_ordered(reads[number], mine, first, floor, met):
-                return False
-            writes[number] = mine
-        else:
-            reads[number] = joined(reads[number], mine, first, floor, met)
+        if not is_ordered(look(other + 8 * number), mine, first, floor, met):
+            return False
+        if not is_ordered(look(e[ROW_WORDS] + 8 * number), mine, first, floor, met):
+            return False
     return True
 
 
 def note_words(
-    entry: Int, at: Int, inside: Int, nbytes: Int, mine: Int, first: Int, floor: Int, met: Int, kind: Int, alike: Int
+    entry: Int,
+    at: Int,
+    inside: Int,
+    nbytes: Int,
+    mine: Int,
+    moment: tuple[Int, Int, Int, Int],
+    kind: Int,
+    alike: Int,
 ) -> Flag:
-    """Enter a lane's access to some words of a row; writes of what is there already are `alike`."""
+    """Enter a lane's access to some words of a row; writes of what is there already are `alike`.
+
+    `moment` has the first serial number of the launch, the times before which all accesses are ordered, for the block
+    and for the warp, and how many threads there are.
+    """
     e = numbers_at(entry)
-    rows = numbers_at(e[ROW_WORDS])
-    if not is_ordered(numbers_at(e[ROW_WRITES])[at], mine, first, floor, met):
+    first, floor, met, threads = moment
+    enter_stamp(e[ROW_WORDS] + 8 * at, mine, first, floor, met, threads, True)
+    if not is_ordered(look(e[ROW_WRITES] + 8 * at), mine, first, floor, met):
         return False
-    if kind != READ and not is_ordered(numbers_at(e[ROW_READS])[at], mine, first, floor, met):
+    if kind != READ and not is_ordered(look(e[ROW_READS] + 8 * at), mine, first, floor, met):
         return False
-    rows[at] = joined(rows[at], mine, first, floor, met)
-    writes, reads, updates = numbers_at(e[WORD_WRITES]), numbers_at(e[WORD_READS]), numbers_at(e[WORD_UPDATES])
+    own = e[WORD_READS] if kind == READ else e[WORD_WRITES]
+    if kind == UPDATE:
+        own = e[WORD_UPDATES]
     begin = ROW_WORDS_COUNT * at + inside
     for word in range(begin, begin + max(1, nbytes >> 2)):
-        if not is_clear(writes[word], mine, first, floor, met) and not alike & 1:
+        old = enter_stamp(own + 8 * word, mine, first, floor, met, threads, kind != WRITE or alike & 1 == 1)
+        written = old if kind == WRITE else look(e[WORD_WRITES] + 8 * word)
+        if not is_clear(written, mine, first, floor, met) and not alike & 1:
             return False
-        if kind != READ and not is_clear(reads[word], mine, first, floor, met):
+        if kind != READ and not is_clear(look(e[WORD_READS] + 8 * word), mine, first, floor, met):
             return False
-        if kind == UPDATE:
-            updates[word] = joined(updates[word], mine, first, floor, met)
-        else:
-            if not is_clear(updates[word], mine, first, floor, met):
-                return False
-            if kind == WRITE:
-                writes[word] = joined(writes[word], mine, first, floor, met)
-            else:
-                reads[word] = joined(reads[word], mine, first, floor, met)
+        if kind != UPDATE and not is_clear(look(e[WORD_UPDATES] + 8 * word), mine, first, floor, met):
+            return False
     return True
 
 
@@ -192,14 +225,28 @@ def save_rows(launch: Int, entry: Int, row: Int, mask: Int, nbytes: Int) -> None
 def save_range(launch: Int, entry: Int, low: Int, nbytes: Int) -> None:
     """The same for a range of addresses."""
     words, e = numbers_at(launch), numbers_at(entry)
-    saved, epoch, dirty = words_at(e[ROW_SAVED]), words[EPOCH], bytes_at(words[DIRTY])
+    saved, epoch, dirty = numbers_at(e[ROW_SAVED]), words[EPOCH], bytes_at(words[DIRTY])
     for part in range(low >> 7, ((low + nbytes - 1) >> 7) + 1):
         at = part - e[FIRST_ROW]
-        if np.int64(saved[at]) != epoch:
-            saved[at] = epoch
+        if saved[at] != epoch and (words[THREADS] == 1 or is_mine_to_save(e[ROW_SAVED] + 8 * at, epoch)):
             offset = (part << 7) - GLOBAL_BASE
             dirty[offset >> 8] = 1
             keep_row(launch, offset)
+            if words[THREADS] > 1:
+                swap(e[ROW_SAVED] + 8 * at, BUSY, epoch)
+            saved[at] = epoch
+
+
+def is_mine_to_save(at: Int, epoch: Int) -> Flag:
+    """Whether this thread saves a row; else it waits until another one has."""
+    seen = look(at)
+    while seen != epoch:
+        if seen != BUSY:
+            before = swap(at, seen, BUSY)
+            if before == seen:
+                return True
+        seen = look(at)
+    return False
 
 
 def keep_row(launch: Int, offset: Int) -> None:

@@ -46,6 +46,9 @@ lowest = _Compiled(Instruction((INT,), INT, "call i64 @llvm.cttz.i64(i64 {0}, i1
 whole = _Compiled(Instruction((_F32,), Scalar("i", 32), "fptosi float {0} to i32"))
 # run the code of an operation for a warp, until it stops
 enter = _Compiled(Instruction((INT, INT, INT, INT), INT, "call i64 @enter(i64 {0}, i64 {1}, i64 {2}, i64 {3})"))
+# exchange a number for another one, and give the one that was there; and look at a number: other threads do it, too
+swap = _Compiled(Instruction((INT, INT, INT), INT, "call i64 @swap(i64 {0}, i64 {1}, i64 {2})"))
+look = _Compiled(Instruction((INT,), INT, "call i64 @look(i64 {0})"))
 # the float of the bits of an f16
 half = _Compiled(Instruction((Scalar("u", 16),), _F32, "call float @float_of_half(i16 {0})"))
 
