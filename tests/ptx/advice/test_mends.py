@@ -42,6 +42,11 @@ def test_accesses_that_touch_too_many_sectors():
     assert (found["line"], found["sure"]) == (1, "sure")
 
 
+def test_accesses_with_addresses_that_were_loaded_may_have_to_be_scattered():
+    gather = named(again(reading(32, 32), ctas=264), {0: "ld.global.u64"}, {0: "ld.global.u64 %rd1, [%rd1]"})
+    assert kinds(gather)["uncoalesced access"]["sure"] == "at most"
+
+
 def test_bytes_that_lanes_take_in_turn_are_read_once():
     """32 lanes that walk through a sector each: eight times 32 sectors, of which 32 come from memory."""
     turns = [made.load(32, 32, first=32), *[made.load(32, 32, own=32)] * 7]
@@ -84,6 +89,10 @@ def test_atomics_on_one_address():
     after = faulty.time.seconds - found["cost_ps"] * 1e-12
     assert after == pytest.approx(once.time.seconds, rel=0.15)
     assert advise(faulty)[0]["kind"] == "atomics"
+    bins = {"sectors": 8, "lines": 2, "wavefronts": 12, "bytes": 128, "lanes": 32, "first": 0.001, "other": 7.999}
+    bins = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_REDUCTION, event=bins, act=Act.REDUCTION)
+    found = kinds(again([[bins, NOTHING, Op(Pipe.BRANCH, back=2, turns=20)]] * 8, ctas=264))["atomics"]
+    assert "12 turns each time" in found["message"]
     spread = {"sectors": 4, "lines": 1, "wavefronts": 4, "bytes": 128, "lanes": 32, "first": 4.0}
     apart = Op(Pipe.GLOBAL, kind=Kind.GLOBAL_REDUCTION, event=spread, act=Act.REDUCTION)
     assert "atomics" not in kinds(again([[apart] * 4] * 8, ctas=264))

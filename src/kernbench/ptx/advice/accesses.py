@@ -49,7 +49,9 @@ def _gathered(launch: Launch, group: Group, here: Flags, least: Floats, joint: b
     for kinds in (_LOADS, _STORES):
         events = gathered(events, here & launch.are(kinds), least, launch.warps)
     beyond = _UNCOALESCED if joint else ""
-    return Mend(_UNCOALESCED, group.line, message, hint, Sure.SURE, Given(events=events), beyond=beyond)
+    # which bytes lanes need may be known only when others were loaded
+    sure = Sure.AT_MOST if launch.flow.loaded[list(group.rows)].any() else Sure.SURE
+    return Mend(_UNCOALESCED, group.line, message, hint, sure, Given(events=events), beyond=beyond)
 
 
 def gathered(events: Events, here: Flags, least: Floats, warps: Floats) -> Events:
@@ -104,15 +106,19 @@ def _atomics(launch: Launch) -> Iterator[Mend]:
 
 
 def _combined(launch: Launch, here: Flags) -> Given:
-    """The launch with one atomic for each block: the last one of each warp, of which each is a part of that."""
-    events = launch.recording.events
+    """The launch with one atomic for each address and block: the last one of each warp has its part of these."""
+    events, warps = launch.recording.events, launch.warps
     last = np.zeros(len(events), bool)
     bounds = launch.recording.traces.first_event[launch.recording.traces.start]
     for first, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         found = np.flatnonzero(here[first:end])
         last[first + found[-1:]] = True
-    share = np.where(last, 1.0 / launch.recording.warps, 1.0)
-    events = changed(events, last, {"wavefronts": events.sectors.astype(np.float64)})
+    # a block changes each sector once, and no more sectors than there are
+    sectors, first = events.sectors.astype(np.float64), float((events.first * warps)[here].sum())
+    touched = min(float(((sectors - events.own) * warps)[here].sum()), max(first, 1.0) * launch.recording.ctas)
+    share = np.where(last, min(touched / float((sectors * warps)[last].sum()), 1.0), 1.0)
+    new = first / float(warps[last].sum())
+    events = changed(events, last, {"wavefronts": sectors, "first": np.full(len(events), new)})
     return Given(events=silent(events, here & ~last), atomics=share)
 
 

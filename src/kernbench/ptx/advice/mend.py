@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 # groups of each kind that are timed again, those with the largest potential savings
 MOST_GROUPS = 4
+# instructions that a sample of a launch with more work has at most
+MOST_WORK = 2_000_000
 
 
 class Sure(StrEnum):
@@ -89,6 +91,10 @@ class Launch:
     def flow(self) -> Flow:
         """Where operands come from."""
         return Flow(self.recording.instructions)
+
+    def timed_soon(self, times: int) -> bool:
+        """Whether so many times its work is timed in a second or so."""
+        return self.again.least_sample * times <= MOST_WORK
 
     @cached_property
     def warps(self) -> Floats:

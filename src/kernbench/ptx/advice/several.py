@@ -49,7 +49,7 @@ def _narrow(launch: Launch) -> Iterator[Mend]:
     here = np.isin(ops.instruction, np.unique(events.instruction[moves]))
     widest = int(WIDEST // max(float(width.max(initial=0)), 1.0))
     factor = next((one for one in _FACTORS if one <= widest and _enough(launch, moves, one)), 1)
-    group = next(launch.groups(np.where(moves, 1.0, 0.0)), None)
+    group = next(launch.groups(moves), None)
     accesses = np.isin(ops.pipe, [int(pipe) for pipe in _ACCESSES])[launch.streams.op]
     if group is None or factor < 2 or 2 * here[launch.streams.op].sum() < accesses.sum():
         return
@@ -65,24 +65,26 @@ def _narrow(launch: Launch) -> Iterator[Mend]:
 
 def _exposed(launch: Launch) -> Iterator[Mend]:
     waited = share_waited(launch, Reason.GLOBAL)
-    events, ops = launch.recording.events, launch.streams.ops
-    loads = launch.are((Kind.GLOBAL_LOAD,)) & ~launch.flow.loaded[events.instruction]
-    if waited < LEAST:
+    loads = launch.are((Kind.GLOBAL_LOAD,)) & ~launch.flow.loaded[launch.recording.events.instruction]
+    group = next(launch.groups(loads), None)
+    if waited < LEAST or group is None or not _enough(launch, loads, MORE):
         return
-    for group in launch.groups(np.where(loads, 1.0, 0.0)):
-        here = launch.within(group) & loads
-        if not _enough(launch, here, MORE):
-            continue
-        message = f"{100 * waited:.0f} % of warp cycles wait for global memory, for what {group.named} load"
-        held = launch.again.time.occupancy
-        warps = "" if held.warps >= held.most_warps else ", or more warps"
-        hint = f"{MORE} times as many under way: load earlier, or unroll by {MORE} with all loads first{warps}"
-        given = Given(streams=_repeated(launch, MORE, np.zeros(len(ops), bool)), times=MORE)
-        yield Mend(_EXPOSED, group.line, message, hint, Sure.AT_MOST, given)
+    message = f"{100 * waited:.0f} % of warp cycles wait for global memory, most of all for what {group.named} load"
+    held = launch.again.time.occupancy
+    warps = "" if held.warps >= held.most_warps else ", or more warps"
+    hint = f"{MORE} times as many under way: load earlier, or unroll by {MORE} with all loads first{warps}"
+    nothing = np.zeros(len(launch.streams.ops), bool)
+    given = Given(streams=_repeated(launch, MORE, nothing), times=MORE)
+    yield Mend(_EXPOSED, group.line, message, hint, Sure.AT_MOST, given)
 
 
 def _enough(launch: Launch, here: Flags, times: int) -> bool:
-    """Whether threads have so many elements, one after the other, or could have, with fewer CTAs."""
+    """Whether threads have so many elements, one after the other, or could have, with fewer CTAs.
+
+    Not where so much work would take long to time.
+    """
+    if not launch.timed_soon(times):
+        return False
     held, recording = launch.again.time.occupancy, launch.recording
     if recording.ctas >= FILLED * times * held.ctas * int(launch.again.gpu.chip.sms):
         return True

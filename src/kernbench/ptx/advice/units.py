@@ -14,6 +14,8 @@ M, N, K = 16, 8, 16
 _ADDITIONS = M * N * K // 32
 # for each load of operands of tensor cores, how many loads of single ones there were
 _OPERANDS = 16
+# sums that are fewer of the instructions are no product of matrices
+PART = 0.2
 
 
 def units(launch: Launch) -> Iterator[Mend]:
@@ -63,7 +65,8 @@ def _products(launch: Launch) -> Iterator[Mend]:
     known, row = ops.instruction >= 0, np.maximum(ops.instruction, 0)
     sums, operands = (known & rows[row] for rows in launch.flow.of_halves())
     sums &= ops.pipe <= Pipe.HALF2
-    if not sums.any():
+    issued = launch.again.time.stalls.issued
+    if not sums.any() or issued[sums].sum() < PART * issued.sum():
         return
     message = "products of 16-bit numbers are added up on CUDA cores"
     hint = "mma.sync or wgmma (wmma, CUTLASS, tl.dot), if it is a product of matrices"

@@ -11,7 +11,6 @@ from kernbench.ptx.time.chip.occupancy import occupancy
 WARPS = 8
 # a grid is small if it fills at most this part of what the GPU holds
 PART = 0.6
-MOST_TIMES = 256
 
 
 def whole(launch: Launch) -> Iterator[Mend]:
@@ -56,12 +55,13 @@ def _grid(launch: Launch) -> Iterator[Mend]:
     except KernbenchError:
         return
     slots = held.ctas * int(gpu.chip.sms)
-    times = min(slots // max(recording.ctas, 1), MOST_TIMES)
-    if recording.ctas > PART * slots or times < 2 or launch.recording.cluster != (1, 1, 1):
+    full = slots // max(recording.ctas, 1)
+    if recording.ctas > PART * slots or full < 2 or launch.recording.cluster != (1, 1, 1):
         return
+    times = next((one for one in (full, full // 2, full // 4, full // 8) if one > 1 and launch.timed_soon(one)), 2)
     holds = f"{time.occupancy.ctas} of {held.ctas} CTAs" if recording.ctas >= int(gpu.chip.sms) else "none, or one CTA"
     message = f"{recording.ctas:,} CTAs do not fill the GPU: an SM has {holds}"
-    hint = f"{times} times as many CTAs with less work each, if the work can be divided (split the longest loop)"
+    hint = f"{full} times as many CTAs with less work each, if the work can be divided (split the longest loop)"
     given = Given(times=times, repeats_grid=True)
     yield Mend("small grid", 0, message, hint, Sure.LIKELY, given)
 

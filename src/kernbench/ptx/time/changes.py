@@ -24,7 +24,7 @@ from kernbench.safety.processes.threads import together
 MOST_UNASKED = 200_000
 # a sample of a launch's SMs that is timed again has about so many instructions; and the most that it may have, where
 # even the smallest sample has more, unless it was asked for
-SAMPLE, MOST_SAMPLED = 400_000, 1_500_000
+SAMPLE, MOST_SAMPLED = 200_000, 500_000
 TENTH = 1.1
 # rates of a GPU, by name: parameters that are increased, and parameters that are decreased, if it gets faster
 _RATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -89,9 +89,14 @@ class Again:
         return self.time.simulated <= MOST_UNASKED
 
     @property
+    def least_sample(self) -> float:
+        """How many instructions the smallest sample of its SMs has."""
+        return self.time.instructions * LEAST_GROUPS / float(self.gpu.chip.sms)
+
+    @property
     def sampled_soon(self) -> bool:
         """Whether a sample of its SMs is timed in a fraction of a second."""
-        return self.time.instructions * LEAST_GROUPS / float(self.gpu.chip.sms) <= MOST_SAMPLED
+        return self.least_sample <= MOST_SAMPLED
 
     def sampled(self) -> "Again":
         """The launch timed by a sample of its SMs, if it is large."""
