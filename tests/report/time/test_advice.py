@@ -29,3 +29,11 @@ def test_launches_in_a_row_have_the_advice_of_all():
     whole = joined(first, [first, second], lambda launches, begins: {})
     assert [one["cost_ps"] for one in whole.metrics["advice"]] == [5_000_000, 2_000_000]
     assert whole.metrics["changes"][0]["saves"] == 0.05
+
+
+def test_a_cause_in_one_launch_comes_before_a_wait_in_another():
+    first, second = sample(), sample()
+    first.metrics |= {"advice": [{**ADVICE, "cost_ps": 100, "worth_ps": 50}], "changes": []}
+    second.metrics |= {"advice": [{**ADVICE, "cost_ps": 60, "worth_ps": 60}], "changes": []}
+    whole = joined(first, [first, second], lambda launches, begins: {})
+    assert [one["cost_ps"] for one in whole.metrics["advice"]] == [60, 100]

@@ -36,10 +36,13 @@ def advise(again: Again) -> list[Data]:
     rest = iter(timed)
     factor = again.time.seconds / launch.again.time.seconds
     found = [(mend, next(rest) * factor if mend.seconds is None else mend.seconds) for mend in mends]
-    worth = [(mend, seconds) for mend, seconds in _chosen(found) if seconds >= again.time.seconds * WORTH]
-    worth.sort(key=lambda one: (-one[1] * _COUNTS[one[0].sure], one[0].kind, one[0].line))
     lines = source_lines(again.recording.text)
-    return [_data(mend, seconds, lines.get(mend.line)) for mend, seconds in worth]
+    worth = [
+        _data(mend, seconds, lines.get(mend.line))
+        for mend, seconds in _chosen(found)
+        if seconds >= again.time.seconds * WORTH
+    ]
+    return sorted(worth, key=lambda one: (-one["worth_ps"], one["kind"], one["line"] or 0))
 
 
 def _chosen(found: list[Timed]) -> Iterator[Timed]:
@@ -61,6 +64,7 @@ def _data(mend: Mend, seconds: float, source: tuple[str, int] | None) -> Data:
     """As plain data; `source` is the source location of the line, if the PTX names it."""
     found: Data = {"kind": mend.kind, "line": mend.line or None, "message": mend.message}
     found |= {"cost_ps": round(seconds * _PS), "sure": str(mend.sure), "hint": mend.hint}
+    found["worth_ps"] = round(seconds * _COUNTS[mend.sure] * _PS)
     if source is not None:
         found["source"] = {"file": source[0], "line": source[1]}
     return found
