@@ -1,13 +1,17 @@
 """The pytest plugin: `kernbench_run` runs a bench (`@pytest.mark.kernbench` says which), `kernbench_ptx` keeps PTX.
 
-With `--kernbench sm_90a` all tests run on an emulated GPU, and a test whose launches have findings fails;
+With `--kernbench sm_90a` all tests run on an emulated GPU, and a test whose launches have findings fails; with
+`--kernbench-time` it also says where the time of kernels would go;
 `kernbench_session` gives a test such a GPU by itself. Nothing of kernbench is imported before a test asks for it.
 """
 
 import argparse
 import contextlib
 import inspect
+import os
+import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from math import inf, prod
@@ -26,9 +30,10 @@ if TYPE_CHECKING:
 _ARCH = "sm_90a"
 # the property of a test that holds a note
 _FORMAL = "kernbench_formal"
-# the open context of the emulated GPU, its session, and of a test how many launches and calls of the host with findings
-# there were before
+# the open context of the emulated GPU, its session, the folder of its records where times are asked for, and of a test
+# how many launches and calls of the host with findings there were before
 _EMULATED: pytest.StashKey[Any] = pytest.StashKey()
+_RECORDS: pytest.StashKey[Path] = pytest.StashKey()
 _SESSION: pytest.StashKey[Any] = pytest.StashKey()
 _SEEN: pytest.StashKey[tuple[int, int]] = pytest.StashKey()
 _MARK = 'kernbench(bench, panel=None, settings=None, **options): the bench that "kernbench_run" runs, and how'
@@ -44,6 +49,9 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     group.addoption("--kernbench-strict", action="store_true", help="formal findings of benches count as faults")
     group.addoption(
         "--kernbench", default=None, metavar="SM", help="run all tests on an emulated GPU (sm_90a, say), checked"
+    )
+    group.addoption(
+        "--kernbench-time", action="store_true", help="predict how long launches take on a GPU, and say what of"
     )
     group.addoption(
         "--kernbench-option",
@@ -191,7 +199,10 @@ def _open_gpu(config: pytest.Config, given: argparse.Namespace) -> None:
     """Where an emulated GPU is asked for, tests and what they import find it from now on."""
     arch = getattr(given, "kernbench", None)
     if arch and config.stash.get(_EMULATED, None) is None:
-        opened = _emulated(given, arch)
+        folder = _folder_of_times(given)
+        if folder is not None:
+            config.stash[_RECORDS] = folder
+        opened = _emulated(given, arch, folder)
         config.stash[_SESSION] = opened.__enter__()
         config.stash[_EMULATED] = opened
 
@@ -201,6 +212,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     opened = config.stash.get(_EMULATED, None)
     if opened is not None:
         opened.__exit__(None, None, None)
+    if _RECORDS in config.stash:
+        shutil.rmtree(config.stash[_RECORDS], ignore_errors=True)
+
+
+def _folder_of_times(given: argparse.Namespace) -> Path | None:
+    """A folder for the explanations of times; None if none are asked for, or `kernbench exec` has one."""
+    from kernbench.ptx.doors.opening.environment import FOLDER
+
+    asked = given.kernbench_time and FOLDER not in os.environ
+    return Path(tempfile.mkdtemp(prefix="kernbench-pytest-")) if asked else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -238,13 +259,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         restore()
 
 
-def _emulated(given: argparse.Namespace, arch: str) -> Any:
+def _emulated(given: argparse.Namespace, arch: str, folder: Path | None = None) -> Any:
     """The context of an emulated GPU with the options of the command line."""
     from kernbench.common.errors import MisuseError
     from kernbench.ptx.doors.opening.emulated import emulated
     from kernbench.ptx.doors.options import options_from, parse_option
 
-    options: dict[str, Any] = {"strict": bool(given.kernbench_strict)}
+    options: dict[str, Any] = {"strict": bool(given.kernbench_strict), "time": bool(given.kernbench_time)}
     schedule = _from_options(given).get("schedule")
     if schedule is not None:
         options["schedule"] = schedule
@@ -252,7 +273,7 @@ def _emulated(given: argparse.Namespace, arch: str) -> Any:
         for option in given.kernbench_option:
             options.update(parse_option(option))
         options_from({"arch": arch, **options})
-        return emulated(arch, keep_runs=False, **options)
+        return emulated(arch, folder=folder, keep_runs=False, **options)
     except MisuseError as problem:
         raise pytest.UsageError(str(problem)) from None
 
@@ -329,8 +350,14 @@ def _formal_note(result: "Run") -> str:
     return plain_text(formal_text(result)).rstrip()
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What is formal in the benches of the tests: a note for each, as it makes no test fail."""
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What is formal in the benches of the tests: a note for each, as it makes no test fail; and where time goes."""
+    if _RECORDS in config.stash:
+        times = list(_times_in(config.stash[_RECORDS], config.stash[_SESSION].arch))
+        if times:
+            terminalreporter.section("kernbench: predicted times")
+        for text in times:
+            terminalreporter.write_line(text)
     reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, ())]
     # each phase of a test reports what the phases before it noted
     notes = {(one.nodeid, value) for one in reports for name, value in one.user_properties if name == _FORMAL}
@@ -338,6 +365,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("kernbench: formal findings (--kernbench-strict makes them count)")
     for test, note in sorted(notes):
         terminalreporter.write_line(f"{test}\n{note}")
+
+
+def _times_in(folder: Path, arch: str) -> Iterator[str]:
+    """Where the time of the kernels in a folder of records goes, and why some have none."""
+    from kernbench.ptx.doors.summary import read_session
+    from kernbench.report.text.plain import plain_text
+    from kernbench.report.time.kernels import kernels_text
+
+    kernels = read_session(folder).by_time
+    for _, text in kernels_text([(kernel.title, kernel.run(arch)) for kernel in kernels]):
+        yield plain_text(text).rstrip()
+    yield from (f"{kernel.title}: no time: {kernel.untimed}" for kernel in kernels if kernel.untimed)
 
 
 def _marked(mark: pytest.Mark | None) -> dict[str, Any]:

@@ -117,6 +117,16 @@ def test_a_run_keeps_the_source_it_was_about(tmp_path):
     assert back.views["sources"][str(kernel)]["parts"] == [[1, ["one", "two"]]]
 
 
+def test_a_run_keeps_the_source_of_the_lines_that_its_time_is_at(tmp_path):
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("one\ntwo\n")
+    from kernbench.result import Run, Status
+
+    rows = [{"source": {"file": str(kernel), "line": 2}, "text": "two", "share": 1.0}]
+    run = Run({}, [], (), Status.FINISHED, views={"by_source": rows})
+    assert run.to_dict()["sources"][str(kernel)]["parts"] == [[1, ["one", "two"]]]
+
+
 def test_long_files_are_kept_around_the_places(tmp_path):
     from kernbench.result import SourceLocation
     from kernbench.result.sources import sources_of
@@ -149,6 +159,7 @@ STRANGE = [
     (["findings", 0, "kind"], "rage", "unknown finding kind 'rage'; known: deadlock"),
     (["findings", 0, "where", "line"], -3, "where.line: a number from 0 on is wanted; got -3"),
     (["findings", 0, "others", 0, "role"], None, "others[0].role: a text is wanted; got None"),
+    (["findings", 0, "blame"], {"who": "me", "name": "", "mended_in": ""}, "blame.who: unknown party 'me'"),
     (["checked"], [1], "checked[0]: a text is wanted"),
     (["comparison", 0, "max_abs"], "big", "comparison[0].max_abs: a number is wanted; got 'big'"),
     (["comparison", 0, "passed"], 1, "passed: true or false is wanted"),
@@ -159,7 +170,9 @@ STRANGE = [
     (["metrics", "bound"], "nothing", "metrics.floors_ps: 'nothing' is missing"),
     (["metrics", "engines"], ["gemm", {}], "metrics.engines[1]: a text is wanted; got {}"),
     (["metrics", "rates"], {"gemm": {}}, "rates.gemm: 'amount' is missing"),
+    (["metrics", "in_all"], {"launches": 2}, "metrics.in_all: 'time_ps' is missing"),
     (["views"], [], "runs[0].views: an object is wanted"),
+    (["views", "by_source"], [{"source": {"file": 1}}], "views.by_source[0].source.file: a text is wanted"),
     (["sources"], {"a": {"name": "a", "parts": [[1]]}}, "parts[0]: the number of the first line"),
     (["timeline", "unit"], "s", "timeline.unit: ps or order is wanted"),
     (["timeline", "lanes"], [["a"]], "timeline.lanes[0]: a lane is its group and its name"),

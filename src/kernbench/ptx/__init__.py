@@ -6,6 +6,8 @@ Names are imported when they are first used, so that one works where another's d
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kernbench.ptx.text.keeping import no_collections
+
 if TYPE_CHECKING:
     from kernbench.ptx.builder import PtxBuildError, PtxFunction, PtxKernel, PtxModule
     from kernbench.ptx.devices.assembler import assemble
@@ -65,7 +67,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        # hundreds of modules, beside all that the program has made
+        with no_collections():
+            return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"kernbench.ptx has no {name!r}; it has: {', '.join(__all__)}")
 
 

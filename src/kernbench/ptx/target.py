@@ -1,5 +1,6 @@
 """The PTX implementation of the target interface."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
@@ -60,7 +61,7 @@ class PtxTarget(Target):
         host.records = True
 
     def compute_exactly(self, host: object) -> None:
-        """`wgmma` adds as an H200 does; on a GPU there is nothing to do."""
+        """Launches round as ptxas's code does; on a GPU there is nothing to do."""
         cast("Host", host).exact = True
 
     def run_part(self, host: object, part: str) -> None:
@@ -105,6 +106,11 @@ class PtxTarget(Target):
         from kernbench.ptx.time.presentation import measure
 
         return measure(cast("LaunchTiming", timing).time)
+
+    def joined_views(self, launches: Sequence[Run], begins: Sequence[int]) -> Mapping[str, object]:
+        """The lines of the launch that takes longest."""
+        longest = max(launches, key=lambda one: int(one.metrics["time_ps"]))
+        return {name: longest.views[name] for name in ("stalls", "by_source") if name in longest.views}
 
     def explain(self, cause: str) -> str:
         """The sentence for a cause of lost time."""

@@ -140,11 +140,41 @@ class Other:
 FAULT, FORMAL = "fault", "formal"
 
 
+# whose fault a finding can be, beside the program's own
+LIBRARY, COMPILER = "library", "compiler"
+
+
+@dataclass(frozen=True)
+class Blame:
+    """Whose fault a finding is, if not the program's own: who (COMPILER, or LIBRARY for a library's kernel), its name,
+    and the release that mends it, if one is known.
+    """
+
+    who: str
+    name: str
+    mended_in: str = ""
+
+    def __post_init__(self) -> None:
+        if self.who not in (LIBRARY, COMPILER):
+            raise ValueError(unknown("party", self.who, (LIBRARY, COMPILER)))
+
+    def __str__(self) -> str:
+        if self.who == LIBRARY:
+            # a library's kernel may have been given what it does not take
+            return f"in a kernel of a library ({self.name}): its fault, or that of its arguments"
+        remedy = f"; {self.mended_in} and later do not have it" if self.mended_in else ""
+        return f"a fault of the {self.who} ({self.name}), not of the program{remedy}"
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain data for JSON."""
+        return {"who": self.who, "name": self.name, "mended_in": self.mended_in}
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that is unsafe, found on `ranks`, `count` times in total; `others` are further locations involved.
 
-    `severity` is FAULT or FORMAL.
+    `severity` is FAULT or FORMAL; `blame` says whose fault it is, if not the program's own.
     """
 
     kind: str
@@ -155,12 +185,18 @@ class Finding:
     count: int = 1
     ranks: tuple[int, ...] = ()
     severity: str = FAULT
+    blame: Blame | None = None
 
     def __post_init__(self) -> None:
         if self.severity not in (FAULT, FORMAL):
             raise ValueError(unknown("severity", self.severity, (FAULT, FORMAL)))
         if self.kind not in KINDS:
             raise ValueError(unknown("finding kind", self.kind, KINDS))
+
+    @property
+    def is_compilers(self) -> bool:
+        """Whether the compiler made it, so that the program can do nothing about it."""
+        return self.blame is not None and self.blame.who == COMPILER
 
     def __str__(self) -> str:
         location = f"{self.where}: " if self.where else ""
@@ -179,6 +215,7 @@ class Finding:
             "count": self.count,
             "ranks": list(self.ranks),
             "severity": self.severity,
+            **({} if self.blame is None else {"blame": self.blame.to_dict()}),
         }
 
 
@@ -212,7 +249,15 @@ def read_finding(data: Reader) -> Finding:
         data["count"].natural(),
         data["ranks"].naturals(),
         severity,
+        _read_blame(data["blame"]) if "blame" in data.of(dict) else None,
     )
+
+
+def _read_blame(data: Reader) -> Blame:
+    who = data["who"].of(str)
+    if who not in (LIBRARY, COMPILER):
+        raise data["who"].refuse(unknown("party", who, (LIBRARY, COMPILER)))
+    return Blame(who, data["name"].of(str), data["mended_in"].of(str))
 
 
 def read_fault(data: Reader) -> Finding:

@@ -62,6 +62,9 @@ def read_run(data: Reader) -> Run:
     comparison = data["comparison"].maybe(lambda held: [read_comparison(one) for one in held])
     views = {**data["views"].of(dict), "outputs": data["outputs"].of(dict), "sources": _read_sources(data["sources"])}
     lines = _lines(views["sources"])
+    if "by_source" in views:
+        for row in data["views"]["by_source"]:
+            _check_line(row)
     return Run(
         {},
         [_with_lines(read_fault(one), lines) for one in data["findings"]],
@@ -146,6 +149,21 @@ def _surrounded(location: SourceLocation | None, lines: dict[str, dict[int, str]
     return location if location is None or location.file not in lines else replace(location, lines=lines[location.file])
 
 
+def _check_line(row: Reader) -> None:
+    """Check what reports compute with of a line of the source where warps spend their cycles."""
+    row["source"]["file"].of(str)
+    row["source"]["line"].natural()
+    row["text"].of(str)
+    for key in ("share", "time_ps"):
+        row[key].finite()
+    _finite_values(row["waits"])
+
+
+def _in_all(held: Reader) -> None:
+    for key in ("launches", "time_ps", "longest"):
+        held[key].finite()
+
+
 def _finite_or_none(held: Reader) -> None:
     held.maybe(Reader.finite)
 
@@ -174,6 +192,7 @@ _METRICS: dict[str, Callable[[Reader], object]] = {
     **dict.fromkeys(("utilisation", "busy_ps", "sensitivity"), _finite_values),
     **dict.fromkeys(("bound", "limit", "limited_by"), _text),
     "engines": Reader.texts,
+    "in_all": _in_all,
     "rates": _rates,
 }
 

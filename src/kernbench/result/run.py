@@ -92,6 +92,11 @@ class Run:
         return not self.findings and self.status is Status.FINISHED
 
     @property
+    def own_findings(self) -> list[Finding]:
+        """Its faults but for those of its compiler, about which the program can do nothing."""
+        return [finding for finding in self.findings if not finding.is_compilers]
+
+    @property
     def ok(self) -> bool:
         """Safe, and not known to be wrong."""
         return self.safe is not False and self.right is not False
@@ -161,6 +166,8 @@ class Run:
         locations: list[SourceLocation | None] = [f.where for f in found] + [o.where for f in found for o in f.others]
         if self.timeline is not None:
             locations += [*self.timeline.sites, *(step.where for step in self.timeline.critical_path)]
+        lines = [row["source"] for row in self.views.get("by_source", ())]
+        locations += [SourceLocation(line["file"], line["line"]) for line in lines]
         return sources_of(locations)
 
     def save(self, path: str | Path) -> None:

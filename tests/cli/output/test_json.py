@@ -72,6 +72,7 @@ COMMANDS = {
     "ptx mutate": "ptx mutate saxpy.ptx --launch launch.toml",
     "ptx compare": "ptx compare saxpy.ptx -l launch.toml --with tests.ptx.comparing.planted:wrong_fma",
     "ptx emit": "ptx emit saxpy.ptx",
+    "ptx show": "ptx show --program saxpy.ptx",
     "cache show": "cache show",
 }
 # of a compiler's cache; it writes what ptx run does. Programs have their own tests, which look at the keys

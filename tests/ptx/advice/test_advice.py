@@ -11,7 +11,6 @@ from kernbench.ptx.advice.advice import WORTH, _chosen, advise
 from kernbench.ptx.advice.mend import Mend, Sure
 from kernbench.ptx.advice.retiming import saved
 from kernbench.ptx.time.changes import Again, Given
-from kernbench.ptx.time.sources import source_lines
 
 LOC = (
     '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "kernel.cu"\n.visible .entry k()\n{\n'
@@ -77,12 +76,3 @@ def test_a_launch_that_is_too_large_gets_advice_when_asked():
     assert (found["advice"], "--sensitivity" in found["advice_note"]) == ([], True)
     assert saved(timed, False).keys() == {"advice"}
     assert saved(timed, True).keys() == {"advice", "changes", "sensitivity"}
-
-
-def test_lines_of_the_source_come_from_loc_lines():
-    text = (
-        '.version 8.0\n.target sm_90\n.address_size 64\n.file 1 "kernel.cu"\n.visible .entry k()\n{\n'
-        "bar.sync 0;\n.loc 1 12 3\nbar.sync 0;\n.loc 1 14 3\nret;\n}\n"
-    )
-    assert source_lines(text) == {9: ("kernel.cu", 12), 11: ("kernel.cu", 14)}
-    assert source_lines(text.replace(".loc 1", "// 1")) == {}

@@ -2,6 +2,7 @@
 
 import json
 import unittest
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from kernbench.ptx.doors.terms.running import running_test
 from kernbench.ptx.emulator.program.locations import library_of
 from kernbench.ptx.front.commands import verdict
 from kernbench.ptx.front.ending import Ended
-from kernbench.result.finding import FORMAL, Finding, Other, SourceLocation, location_dict
+from kernbench.result.finding import FORMAL, Blame, Finding, Other, SourceLocation, location_dict
 
 LINE = SourceLocation("/src/k.cu", 5)
 
@@ -134,6 +135,25 @@ def test_formal_findings_of_a_library_are_a_line_for_each_kind_before_what_count
     assert f"{inside}:1: race: race of line 1 (9 findings at 9 lines, of which this is the first)" in said
     assert "/src/k.cu:3: race: race of line 3" in said
     assert said.rindex("formal, in") < said.index("a fault") < said.index("1 finding")
+
+
+def test_a_fault_of_the_compiler_is_named_as_such(tmp_path, capsys, session_of):
+    session = session_of()
+    launch(session, ADD_ONE)
+    (bad,) = session.launches
+    blame = Blame("compiler", "Maker 1.0", "2.0")
+    bad.run.findings = [replace(finding, blame=blame) for finding in bad.findings]
+    words = describe([bad])
+    assert words.count(str(blame)) == len(bad.findings)
+    assert "try:" not in words
+    # also in a library, whose kernel it made, and in the table
+    inside = SourceLocation("/usr/lib/python3/dist-packages/flash/k.py", 3)
+    formal = Finding("missing-fence", "no fence", inside, severity=FORMAL, blame=blame)
+    summary = read_session(tmp_path, [record(findings=bad.findings[:1], formal=[formal])])
+    verdict.show_verdict(summary, Options(), Ended(0), nothing_ran=False)
+    said = capsys.readouterr().err
+    assert said.count(str(blame)) == 2
+    assert summary.kernels[0].verdict == "out-of-bounds (compiler)"
 
 
 def test_a_launch_that_was_refused_or_did_not_end_is_named_by_its_line_and_test(tmp_path):

@@ -26,6 +26,7 @@ from kernbench.ptx.doors.session import Launch, Notes
 from kernbench.ptx.doors.summary import KernelSummary, read_session
 from kernbench.ptx.front.commands import exec as command
 from kernbench.ptx.front.commands import verdict
+from kernbench.result.load import load_runs
 
 pytestmark = pytest.mark.programs
 
@@ -281,7 +282,38 @@ def test_launches_get_their_time_once_for_each_grid_and_unsafe_ones_none(tmp_pat
     assert row["stream"] == first["time_ps"] + second["following_ps"]["stream"]
     assert row["graph"] < row["stream"] < kernel["predicted_ps"]
     assert "all launches queued behind each other" in done.stderr
-    assert "Limits: where the time goes" in (tmp_path / "out.html").read_text()
+    assert "add_one: 100 % of the time predicted for the program" in done.stderr
+    assert "2 launches, " in done.stderr
+    assert "in all; this is launch 1, which takes longest" in done.stderr
+    assert "where the warps spend their cycles:" in done.stderr
+    # the document holds runs as reports and comparisons read them: the launch that takes longest, and all of them
+    (run,) = load_runs(tmp_path / "out.json").runs
+    assert run.metrics["time_ps"] == first["time_ps"]
+    assert run.metrics["in_all"] == {"launches": 2, "time_ps": kernel["predicted_ps"], "longest": 1}
+    assert run.timeline.unit == "ps"
+    assert run.views["stalls"]
+    assert len(run.launches) == 2
+
+
+@pytest.mark.usefixtures("in_a_copy")
+def test_the_time_is_that_of_the_named_gpu(tmp_path):
+    done, _ = run_under(tmp_path, "launch(64)\n", "--gpu", "a100", "--arch", "sm_80")
+    assert "predicted for a100" in done.stderr
+    refused = CliRunner().invoke(app, ["exec", "--gpu", "a100", "--", "true"])
+    assert "the kernel is for sm_90a, and a100 is sm_80: choose another GPU" in str(refused.exception)
+
+
+@pytest.mark.usefixtures("in_a_copy")
+def test_the_launch_that_takes_longest_is_explained(tmp_path):
+    done, document = run_under(
+        tmp_path, "launch(1)\nlaunch(64)\nlaunch(2)\n", "--time", "--records", str(tmp_path / "r")
+    )
+    assert done.exit_code == 0, done.stderr
+    times = [run["predicted"]["time_ps"] for run in document["kernels"][0]["runs"]]
+    (run,) = document["runs"]
+    assert run["metrics"]["time_ps"] == max(times)
+    assert run["metrics"]["in_all"]["longest"] == 1 + times.index(max(times))
+    assert "--time" not in done.stderr
 
 
 @pytest.mark.usefixtures("in_a_copy")

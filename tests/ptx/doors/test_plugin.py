@@ -95,6 +95,22 @@ def test_a_finding_fails_the_test_that_made_it(pytester):
     assert reports.count("add_one (launch 2): finished") == 1
 
 
+def test_predicted_times_are_shown_with_what_they_are_of(pytester):
+    pytester.makepyfile(
+        TESTS + "\n\ndef test_it():\n    launch(64)\n    launch(65)\n\n\ndef test_again():\n    launch(64)\n"
+    )
+    done = pytester.runpytest_inprocess(
+        "-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", "--kernbench", "sm_90a", "--kernbench-time"
+    )
+    done.stdout.fnmatch_lines(["*kernbench: predicted times*", "add_one: no time: it is not safe"])
+    pytester.makepyfile(TESTS + "\n\ndef test_it():\n    launch(64)\n")
+    done = pytester.runpytest_inprocess(
+        "-p", "kernbench.pytest_plugin", "-p", "no:cacheprovider", "--kernbench", "sm_90a", "--kernbench-time"
+    )
+    done.assert_outcomes(passed=1)
+    done.stdout.fnmatch_lines(["add_one: 100 % of the time*", "time * us, predicted for h200*", "*warps spend their*"])
+
+
 COPIES = """
 def copied(nbytes):
     from kernbench.ptx.doors.driver.requests import Request

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,10 +18,11 @@ from kernbench.ptx.doors.arena import LARGE, POISON_WORD
 from kernbench.ptx.doors.forecast import Forecast, LaunchRefusedError
 from kernbench.ptx.doors.options import Options, options_from, read_options
 from kernbench.ptx.doors.records import read_records
-from kernbench.ptx.doors.session import UnsafeLaunchError
+from kernbench.ptx.doors.session import Notes, UnsafeLaunchError
+from kernbench.ptx.doors.terms.blame import Compiler
 from kernbench.ptx.launching.blocks import read_blocks
 from kernbench.ptx.text.errors import PtxError
-from kernbench.result.finding import SourceLocation
+from kernbench.result.finding import Blame, SourceLocation
 
 
 def arrays(session, n=64):
@@ -276,6 +278,43 @@ def test_an_interrupted_launch_leaves_memory_as_others_need_it(session_of, monke
         with pytest.raises(KeyboardInterrupt):
             launch(session, x, y)
     assert launch(session, x, y).ok
+
+
+def test_a_launch_that_takes_longer_than_all_before_keeps_its_explanation(session_of):
+    session = session_of(time=True)
+    x, y = arrays(session)
+    launch(session, x, y)
+    first = session.launches[-1]
+    assert first.run.metrics["time_ps"] == first.predicted["time_ps"] > 0
+    assert first.run.views["stalls"]
+    assert first.run.timeline.unit == "ps"
+    assert first.run.recording is None
+    # it is like the first
+    launch(session, x, y)
+    assert session.launches[-1].predicted["timed_launch"] == 1
+    assert session.launches[-1].run.timeline is None
+
+
+def test_a_fault_of_the_compiler_leaves_the_time_beside_a_warning(session_of):
+    session = session_of(time=True)
+    x, y = arrays(session)
+    # one thread writes beyond both arrays
+    launch(session, x, y, n=65, blocks=2)
+    assert session.launches[-1].predicted == {"no_time": "it is not safe"}
+    maker = Compiler("Maker", "1.0", frozenset({"out-of-bounds"}), {"out-of-bounds": "2.0"})
+    launch(session, x, y, n=65, blocks=2, notes=Notes(compiler=maker))
+    found = session.launches[-1]
+    assert {finding.blame for finding in found.findings} == {Blame("compiler", "Maker 1.0", "2.0")}
+    assert not found.ok
+    assert found.predicted["time_ps"] > 0
+    assert found.predicted["caveat"].endswith("with a compiler's fault")
+    assert found.predicted["time_facts"][0] == (
+        "warning: out-of-bounds is a fault of the compiler (Maker 1.0), not of the program; 2.0 and later do not have "
+        "it; this is the time of the code as it is"
+    )
+    # a later release may still have it
+    launch(session, x, y, n=65, blocks=2, notes=Notes(compiler=replace(maker, version="2.1")))
+    assert session.launches[-1].findings[0].blame == Blame("compiler", "Maker 2.1")
 
 
 def test_a_run_with_a_timeline_is_kept_beside_the_records(session_of, tmp_path):

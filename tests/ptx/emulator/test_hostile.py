@@ -82,6 +82,8 @@ def test_no_memory_for_the_race_check(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("kernbench.ptx.emulator.checks.checks.new_cells", full)
+    # the executor has a shadow of its own
+    monkeypatch.setenv("KERNBENCH_FAST_PATHS", "-executor")
     with pytest.raises(MisuseError, match=r"the race check has no memory for that many: .*checks=False"):
         findings("  st.global.u32 [%rd1], 1;")
 

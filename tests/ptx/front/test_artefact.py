@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from kernbench.cli import app
 from kernbench.common.errors import BenchError
+from kernbench.ptx.doors.terms.blame import triton
 from kernbench.ptx.front.artefact import read_artefact
 
 TEXT = """.version 8.0
@@ -73,6 +74,24 @@ def test_a_folder_of_tritons_cache(cache, tmp_path):
     assert "right: yes   safe: yes" in result.output
     assert "wrote y: 100 float16" in result.output
     assert "made up" not in result.output
+
+
+def test_the_time_of_a_launch_of_tritons_cache(cache):
+    result = launch(cache, "--grid", "2", "--elements", "128", "--time")
+    assert result.exit_code == 0, result.output
+    assert "predicted for h200" in result.output
+    assert "where the warps spend their cycles:" in result.output
+
+
+def test_faults_that_triton_alone_can_cause_are_known_by_its_release(cache):
+    assert read_artefact(cache).compiler is None
+    (cache / "twice.json").write_text(json.dumps(METADATA | {"triton_version": "3.6.0"}))
+    assert read_artefact(cache).compiler == triton("3.6.0")
+    # in assembly programs write what they want; Gluon, in which they write fences, leaves no such file
+    (cache / "twice.ttir").write_text(TTIR + 'tt.elementwise_inline_asm "..."')
+    assert read_artefact(cache).compiler is None
+    (cache / "twice.ttir").unlink()
+    assert read_artefact(cache).compiler is None
 
 
 @pytest.mark.parametrize("name", ["twice.ptx", "twice.json", ""])

@@ -100,6 +100,32 @@ def test_mutants_are_told_apart_or_harmless(folder):
     assert saved["verdicts"][0]["text"] == "fence.proxy.async.shared::cta;"
 
 
+def test_show_prints_rows_block_by_block(folder):
+    text = kernbench("show", "--program", folder / "saxpy.ptx")
+    head, *lines = text.splitlines()
+    assert head.startswith("kernel saxpy: ")
+    assert int(head.split()[2]) == sum(not line.startswith("      ") for line in lines)
+    assert "  flow.branch (True, False, 1) | %p | to block 2 | line 16: @%p bra DONE;" in lines
+    assert "  loads_stores.store_global (4, 4, 1, 1) | %f3, %rd5 | line 26: st.global.f32 [%rd5], %f3;" in lines
+    assert max(map(len, lines)) <= 120
+    assert text == kernbench("show", "--program", folder / "saxpy.ptx", "--kernel", "saxpy")
+
+
+def test_show_says_in_one_line_why_there_are_no_rows(folder):
+    (folder / "unset.ptx").write_text(SAXPY.replace("    ld.param.f32 %f1, [a];\n", ""))
+    assert kernbench("show", "--program", folder / "unset.ptx") == (
+        "kernel saxpy: not run by the executor: registers that may be read before they are set\n"
+    )
+
+
+def test_show_names_what_is_wrong_with_what_it_is_given(folder):
+    assert "--program" in kernbench("show", folder / "saxpy.ptx", code=2)
+    assert "No such file" in kernbench("show", "--program", folder / "other.ptx", code=2)
+    assert "unknown kernel 'axpy'" in kernbench("show", "--program", folder / "saxpy.ptx", "-k", "axpy", code=2)
+    (folder / "wrong.ptx").write_text(SAXPY.replace("%f1, [a]", "%q1, [a]"))
+    assert "wrong.ptx:19:" in kernbench("show", "--program", folder / "wrong.ptx", code=2)
+
+
 def test_emit_is_stable(folder):
     once = kernbench("emit", folder / "saxpy.ptx")
     (folder / "again.ptx").write_text(once)

@@ -36,6 +36,15 @@ def test_a_file_gets_its_time(run, tmp_path):
     assert {row["line"] for row in found["views"]["stalls"]} <= set(range(1, len(SAXPY.splitlines()) + 1))
 
 
+def test_a_check_may_predict_as_well(run, tmp_path):
+    run()
+    words = ["ptx", "check", "saxpy.ptx", "--launch", "launch.toml", "--time", "--json", "out.json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "where the warps spend their cycles:" in done.output
+    assert json.loads((tmp_path / "out.json").read_text())["views"]["stalls"]
+
+
 def test_another_gpu_is_said_not_to_be_validated(run):
     done = run("--gpu", "b200")
     assert "predicted for b200" in done.output

@@ -76,6 +76,36 @@ def test_a_barrier_costs_by_its_warps(warps):
     assert cycles([[*meet, END]] * warps) / 16 == pytest.approx(expected, rel=0.05)
 
 
+def test_waiting_is_the_barriers_own_and_a_result_is_waited_for_where_it_is_needed():
+    slow, meet = (
+        [Op(Pipe.FMA, stall=4)] * 100,
+        Op(Pipe.BARRIER, kind=Kind.BARRIER_SYNC, event={"object": 0, "phase": 0}),
+    )
+    made = time_launch(*launch([[meet, Op(Pipe.FMA), END], [*slow, meet, END]]), H200)
+    waited = made.stalls.cycles[:, Reason.BARRIER]
+    # the warp that comes first waits for the other one, at its barrier
+    assert waited[0] > 300
+    assert waited[0] == max(waited)
+    assert waited[1] == 0
+    made = time_launch(*launch([[load(other=4), Op(Pipe.FMA, wait=1), END]]), H200)
+    assert made.stalls.cycles[:2, Reason.GLOBAL].tolist() == [0, pytest.approx(float(H200.l2.latency), rel=0.1)]
+
+
+def test_waits_for_mbarriers_copies_and_fences_are_those_of_the_instructions_that_wait():
+    arrive = Op(Pipe.MBARRIER, kind=Kind.MBARRIER_ARRIVE, event={"object": 8, "phase": 0}, act=Act.ARRIVE)
+    wait = Op(Pipe.MBARRIER, write=0, kind=Kind.MBARRIER_WAIT, event={"object": 8, "phase": 0}, act=Act.WAIT)
+    programs = [[wait, Op(Pipe.BRANCH, wait=1), END], [*[Op(Pipe.FMA, stall=4)] * 100, arrive, END]]
+    waited = time_launch(*launch(programs), H200).stalls.cycles[:, Reason.MBARRIER]
+    assert waited[0] > 300 > waited[1] == 0
+    event = {"sectors": 16, "lines": 4, "first": 16, "lanes": 32, "bytes": 512}
+    copies = [Op(Pipe.CP_ASYNC, kind=Kind.ASYNC_COPY, event=event, width=16)]
+    copies += [Op(Pipe.CP_ASYNC, kind=Kind.ASYNC_COPY_COMMIT, event={"phase": 0})]
+    copies += [Op(Pipe.CONTROL, kind=Kind.ASYNC_COPY_WAIT, event={"phase": 1}), Op(Pipe.FMA), END]
+    waited = time_launch(*launch([copies]), H200).stalls.cycles[:, Reason.GROUP]
+    assert waited[2] > 300
+    assert waited[3] == 0
+
+
 def test_bank_conflicts_take_a_cycle_each():
     programs = [[shared_load(ways) for _ in range(32)] + [END] for ways in (1, 8)]
     once, eight = (cycles([program] * 16) for program in programs)

@@ -1,7 +1,6 @@
 """What is shown of a timed launch: causes that add up, CTAs on slots, lines with what warps waited for there."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,21 +153,6 @@ def test_ctas_lie_on_their_slots_behind_the_launch():
     assert [(step.name, step.waited_for) for step in drawn.critical_path] == [
         ("launch", ""), ("CTA 0", "launch"), ("CTA 2", "a free slot"),
     ]  # fmt: skip
-
-
-def test_lines_where_warps_wait_come_first():
-    stalls = np.zeros((3, len(Reason)))
-    stalls[0, Reason.GLOBAL], stalls[1, Reason.FIXED], stalls[2, Reason.GLOBAL] = 10.0, 50.0, 20.0
-    recording, _ = made.launch([[made.load(sectors=8), Op(Pipe.FMA)]])
-    rows = replace(recording.instructions, line=np.array([5, 7], np.int32), text=("ld", "add"))
-    recording = replace(recording, instructions=rows, text="")
-    streams = SimpleNamespace(ops=SimpleNamespace(line=np.array([5, 7, 5])))
-    found = presentation.lines_with_stalls(launch_time(stalls), recording, streams)
-    assert [(row["line"], row["text"], row["issued"]) for row in found] == [(7, "add", 1), (5, "ld", 2)]
-    assert found[1]["share"] == pytest.approx(30 / 80)
-    assert found[1]["waits"] == {REASONS[Reason.GLOBAL]: pytest.approx(30 / 80)}
-    # 128 bytes in 8 sectors of 32
-    assert (found[1]["bytes"], found[1]["coalescing"], found[1]["bank_efficiency"]) == (128, 0.5, None)
 
 
 def test_a_run_keeps_what_it_had():

@@ -54,6 +54,8 @@ def test_consumers_wait_while_the_producers_copy_is_under_way(launched):
     wait = spans.name.index("waits: mbarriers")
     assert spans.lane[copy] == Lane(f"{name}: units", "bulk copies")
     assert spans.lane[wait] == lanes[0]
+    # at the instruction that waits
+    assert spans.line[wait] == 1
     # what was waited for is there before the wait is over, and not long before
     assert spans.start[wait] <= spans.finish[copy] <= spans.finish[wait] <= spans.finish[copy] + 100
     products = [n for n, one in enumerate(spans.name) if one == "product" and spans.lane[n].name == "tensor core 0"]

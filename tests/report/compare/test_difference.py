@@ -7,7 +7,8 @@ from rich.console import Console
 from tests.report.samples import HERE, SITES, metrics, sample, timeline, unsafe
 
 from kernbench.report import difference, difference_text
-from kernbench.result import SourceLocation
+from kernbench.result import Finding, SourceLocation
+from kernbench.result.finding import Blame
 
 
 def text(renderable, width=160):
@@ -50,6 +51,30 @@ def test_lines_of_the_path_that_came_and_went():
     assert first.change.startswith("-")
     assert first.text == SITES[0].text
     assert sum(row.a_ps == row.b_ps for row in held.lines) == 4
+
+
+def test_lines_where_warps_spend_their_cycles_are_compared_by_their_text():
+    def run(number, time_ps):
+        row = {"source": {"file": "/home/me/kernel.py", "line": number}, "text": "s = tl.sum(e)", "time_ps": time_ps}
+        return replace(sample(), views={"by_source": [row]})
+
+    (row,) = difference(run(7, 3_000_000), run(9, 1_000_000)).lines
+    assert (row.name, row.text, row.a_ps, row.b_ps) == ("kernel.py:7,9", "s = tl.sum(e)", 3_000_000, 1_000_000)
+
+
+def test_kernels_of_a_program_compare_the_time_of_all_their_launches():
+    runs = [
+        replace(sample(), metrics=metrics(100) | {"in_all": {"launches": 3, "time_ps": time}}) for time in (300, 150)
+    ]
+    (row,) = [number for number in difference(*runs).numbers if number.name == "time of all launches"]
+    assert (row.a, row.b, row.change) == ("300 ps", "150 ps", "-50.0 %")
+
+
+def test_a_fault_of_the_compiler_leaves_the_speed_and_any_other_takes_it():
+    found = Finding("missing-fence", "m", SITES[0], blame=Blame("compiler", "Maker 1.0"))
+    assert difference(replace(sample(), findings=[found]), faster()).summary.startswith("B is 2.00 times as fast as A")
+    own = replace(found, blame=Blame("library", "fla"))
+    assert "no speed is compared" in difference(replace(sample(), findings=[found, own]), faster()).summary
 
 
 def test_a_line_that_moved_is_the_same_line():

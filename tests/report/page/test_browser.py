@@ -62,6 +62,39 @@ def test_lines_and_advice_have_their_parts(quiet, tmp_path):
     assert lines[3:] == ["12", "shared memory 40.0 %", "4.1 kB", "", "6 %"]
 
 
+def test_a_line_of_the_source_opens_to_what_its_warps_waited_for(quiet, tmp_path):
+    lines = ["def kernel():", "    v = load(x)", "    s = sum(v)", "    store(y, s)"]
+    (tmp_path / "kernel.py").write_text("\n".join(lines))
+    hot = {
+        "source": {"file": str(tmp_path / "kernel.py"), "line": 3},
+        "text": "s = sum(v)",
+        "issued": 1200,
+        "share": 0.75,
+    }
+    hot |= {"waits": {"shared memory": 0.5, "barriers": 0.25}, "bytes": 0, "shared_bytes": 4096, "coalescing": None}
+    hot |= {"bank_efficiency": 0.25, "lines": [7], "time_ps": 3_000_000}
+    hot |= {"inner": [{"file": "/env/standard.py", "line": 314, "share": 0.6}]}
+    gone = {"source": {"file": "/gone.py", "line": 9}, "text": "return x", "share": 0.25, "waits": {HOSTILE: 0.25}}
+    stalls = {"line": 7, "text": "ld.shared.f32", "share": 0.5, "waits": {"shared memory": 0.5}}
+    run = replace(sample(), timeline=None, views={"by_source": [gone, hot], "stalls": [stalls]})
+    quiet.show(written(tmp_path, page_html("k", [("k", run)])))
+    part = "document.querySelector('section[aria-label^=Source]')"
+    # the dearest file first; a file that is not there any more has the lines that were kept
+    files = quiet.ask(f"[...{part}.querySelectorAll('.filename')].map(one => one.innerText.split('/').pop())")
+    assert files == ["kernel.py: 75.0 % of the warp cycles", "gone.py: 25.0 % of the warp cycles"]
+    rows = quiet.ask(f"[...{part}.querySelectorAll('.row')].map(row => [...row.children].map(cell => cell.innerText))")
+    assert [row[2:] for row in rows] == [*([str(n), text] for n, text in enumerate(lines, 1)), ["9", "return x"]]
+    assert [row[0] for row in rows] == ["", "", "75.0 %", "", "25.0 %"]
+    assert quiet.ask(f"{part}.querySelectorAll('summary .heat i').length") == 3
+    quiet.ask(f"{part}.querySelector('details').open = true")
+    assert quiet.ask(f"{part}.querySelector('.detail').innerText").splitlines() == [
+        "warps: shared memory 50.0 %, barriers 25.0 %", "issued: 1,200 instructions",
+        "shared memory: 4.1 kB, 25 % of its passes over the banks are needed", "inlined there: standard.py:314 60.0 %",
+        "part of the time: 3 us", "text 7  50.0 %  ld.shared.f32",
+    ]  # fmt: skip
+    assert quiet.ask("window.hacked") is None
+
+
 def test_every_panel_has_its_tab(quiet, milestone):
     quiet.show(milestone)
     assert quiet.ask("[...document.querySelectorAll('[role=tab]')].map(t => t.textContent)") == [

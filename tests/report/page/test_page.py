@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from tests import sampled
-from tests.report.samples import HOSTILE, sample, timeline, unsafe
+from tests.report.samples import HOSTILE, metrics, sample, timeline, unsafe
 
 from kernbench.common.errors import MisuseError
 from kernbench.report import difference, page_html, run_text, runs_table, time_text, titles
@@ -240,3 +240,17 @@ def test_what_the_program_itself_compared_is_an_answer():
         assert run.right is right
         (held,) = data_of(page_html("", [("kernel", run)]))["runs"]
         assert (held["right"], held["views"]["compared"]) == (right, compared)
+
+
+def test_kernels_of_a_program_are_listed_with_the_time_of_all_their_launches_and_their_share():
+    def kernel(time_ps):
+        held = metrics(100) | {"in_all": {"launches": 2, "time_ps": time_ps, "longest": 1}}
+        return replace(sample(), timeline=None, metrics=held)
+
+    page = page_html("t", [("long", kernel(300)), ("short", kernel(100)), ("untimed", replace(sample(), metrics={}))])
+    head = '<th scope="col" class="n">time</th><th scope="col" class="n">of the program</th>'
+    assert head in page
+    assert '<td class="n">300 ps</td><td class="n">75.0 %</td>' in page
+    assert '<td class="n">100 ps</td><td class="n">25.0 %</td>' in page
+    assert '<td class="n"></td><td class="n"></td>' in page
+    assert "of the program" not in page_html("t", [("a", sample()), ("b", sample())]).partition("<script")[0]

@@ -1,12 +1,14 @@
 """What is formal is shown as one note for each kernel, apart from what counts."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernbench.report import difference, formal_text, run_text
 from kernbench.report.export.notebook import notebook_html
 from kernbench.report.text.plain import plain_text
 from kernbench.result import Finding, Run, SourceLocation, Status
-from kernbench.result.finding import FORMAL
+from kernbench.result.finding import FAULT, FORMAL, Blame
 from kernbench.result.launches import formal_by_kernel, joined
 from kernbench.testing import assert_safe
 
@@ -31,6 +33,18 @@ def test_launches_of_one_kernel_share_a_note():
     assert text.count("breaks the rules, and changes no result") == 2
     assert "formal, in a:" in text
     assert "k.cu:1: in-flight: copy 1; kept (4 times)" in text
+
+
+def test_a_fault_of_the_compiler_has_its_name_and_no_advice():
+    compilers = replace(note(1), blame=Blame("compiler", "Maker 1.0", "2.0"))
+    said = "a fault of the compiler (Maker 1.0), not of the program; 2.0 and later do not have it"
+    for finding in (compilers, replace(compilers, severity=FAULT)):
+        text = plain_text(run_text("k", launch("k", finding)))
+        assert said in text
+        assert "next: wait" not in text
+    library = plain_text(run_text("k", launch("k", replace(note(1), blame=Blame("library", "fla")))))
+    assert "in a kernel of a library (fla): its fault, or that of its arguments" in library
+    assert "next: wait" in library
 
 
 def test_it_stands_behind_what_counts():

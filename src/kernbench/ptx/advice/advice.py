@@ -13,7 +13,7 @@ from kernbench.ptx.advice.units import units
 from kernbench.ptx.advice.waits import waits
 from kernbench.ptx.advice.whole import whole
 from kernbench.ptx.time.changes import Again
-from kernbench.ptx.time.sources import source_lines
+from kernbench.ptx.time.sources import Source, source_lines
 from kernbench.result.reading import Data
 
 WORTH = 0.01
@@ -60,11 +60,11 @@ def _chosen(found: list[Timed]) -> Iterator[Timed]:
             yield mend, seconds
 
 
-def _data(mend: Mend, seconds: float, source: tuple[str, int] | None) -> Data:
-    """As plain data; `source` is the source location of the line, if the PTX names it."""
+def _data(mend: Mend, seconds: float, source: Source | None) -> Data:
+    """As plain data; `source` is that of the line, if the PTX names it."""
     found: Data = {"kind": mend.kind, "line": mend.line or None, "message": mend.message}
     found |= {"cost_ps": round(seconds * _PS), "sure": str(mend.sure), "hint": mend.hint}
     found["worth_ps"] = round(seconds * _COUNTS[mend.sure] * _PS)
     if source is not None:
-        found["source"] = {"file": source[0], "line": source[1]}
+        found["source"] = source.data()
     return found

@@ -109,7 +109,7 @@ class Launch:
         """
         rows, sources = self.recording.instructions, source_lines(self.recording.text)
         return [
-            sources.get(line) or (opcode, block)
+            sources[line].where if line in sources else (opcode, block)
             for line, opcode, block in zip(rows.line.tolist(), rows.opcode, rows.block.tolist(), strict=True)
         ]
 

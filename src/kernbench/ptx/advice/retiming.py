@@ -6,7 +6,7 @@ from kernbench.ptx.advice.advice import advise
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.presentation import timed
-from kernbench.ptx.time.retiming import time_recording
+from kernbench.ptx.time.retiming import LaunchTiming, time_recording
 from kernbench.result.reading import Data
 from kernbench.result.run import Run
 
@@ -18,7 +18,11 @@ def retime(run: Run, gpu: Gpu, drawn: bool = True, sensitivity: bool = False) ->
 
     With `sensitivity` also what higher rates would save, which small launches include by default.
     """
-    timing = time_recording(run.recording, gpu)
+    return explained(run, time_recording(run.recording, gpu), gpu, drawn, sensitivity)
+
+
+def explained(run: Run, timing: LaunchTiming, gpu: Gpu, drawn: bool = True, sensitivity: bool = False) -> Run:
+    """The run with a time that is known: its metrics, and if `drawn` its timeline, lines and advice."""
     again = Again(timing.recording, timing.streams, gpu, timing.time)
     shown = timed(run, again, drawn)
     if not drawn:

@@ -224,12 +224,11 @@ class EmulatedDevice(Device):
         (`AccessOrder`), to be compared with that of another run; "conflicts" adds the conflicts at every word of
         memory. With `record`, it is what every warp executed (`LaunchRecording`), for timing, if the launch finished.
         `stop` ends the launch inside the kernel: `views["stopped"]` is the state there. `taken` receives every value
-        that the kernel names, and those that `checkpoints` name by line. With `exact`, `wgmma` accumulates as an H200
-        does, bit-exactly, which takes several times as long, and rounding is that of the instructions that ptxas
-        generates. Independent blocks run in `jobs` processes (0: one for each core), with the same outcome; by default
-        as many as KERNBENCH_JOBS says, or one. `division` says how it was divided. With `blocks`, numbers or a text
-        such as "0-3,17", clusters without one of these are left out: `views["part"]` says so, and unwritten outputs are
-        no finding then.
+        that the kernel names, and those that `checkpoints` name by line. With `exact`, rounding is that of the
+        instructions that ptxas generates. Independent blocks run in `jobs` processes (0: one for each core), with the
+        same outcome; by default as many as KERNBENCH_JOBS says, or one. `division` says how it was divided. With
+        `blocks`, numbers or a text such as "0-3,17", clusters without one of these are left out: `views["part"]` says
+        so, and unwritten outputs are no finding then.
         """
         _check_asked(order, checks, record, stop is not None or taken is not None, blocks is not None)
         kernel = kernel_of(kernel)
@@ -245,7 +244,7 @@ class EmulatedDevice(Device):
         parameters = parameter_block(kernel, pack_arguments(kernel.params, given))
         names = {**self._mapped_names(kernel, given), **_names(kernel, given)}
         setting = self._setting(kernel, shape, parameters, shared_bytes, schedule, budget)
-        setting = replace(setting, exact=exact, jobs=wanted_jobs(jobs), clusters=chosen)
+        setting = replace(setting, jobs=wanted_jobs(jobs), clusters=chosen)
         self._arena.clear_written()
         recorder = RecordedLaunch(program) if record else None
         run = self._perform(program, setting, names, checks, order, probe, naming, recorder)
@@ -383,12 +382,12 @@ class EmulatedDevice(Device):
         """Copies of the arrays the kernel wrote, by their own name or the parameter's."""
         outputs: dict[str, Array] = {}
         self._copied.clear()
-        for array in self._arrays.values():
-            allocation = array.allocation
-            if allocation.nbytes and self._arena.written_since(allocation):
-                name = array.name or names.get(allocation.address, f"array at {allocation.address:#x}")
-                outputs[name] = self.read(allocation).view(array.dtype).reshape(array.shape)
-                self._copied[allocation.offset] = outputs[name]
+        made = [array.allocation for array in self._arrays.values() if array.allocation.nbytes]
+        for allocation in self._arena.written_since(made):
+            array = self._arrays[allocation.offset]
+            name = array.name or names.get(allocation.address, f"array at {allocation.address:#x}")
+            outputs[name] = self.read(allocation).view(array.dtype).reshape(array.shape)
+            self._copied[allocation.offset] = outputs[name]
         return outputs
 
     def _origin(

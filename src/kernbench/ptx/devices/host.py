@@ -38,7 +38,7 @@ class Host:
         self.machine = machine
         # whether launches on the emulator are recorded for timing
         self.records = False
-        # whether the emulator's wgmma accumulates as an H200 does
+        # whether the emulator rounds where ptxas would
         self.exact = False
         # the blocks of each grid that are run, if not all
         self.blocks: tuple[int, ...] | None = None

@@ -199,4 +199,5 @@ def _finding_lines(finding: Finding) -> list[str]:
     if finding.where is not None and finding.where.text:
         lines.append(f"    {finding.where.text}")
     lines += [f"    {other.role}: {other.where}" for other in finding.others if other.where is not None]
-    return [*lines, f"    try: {finding.hint}"] if finding.hint else lines
+    lines += [f"    {finding.blame}"] if finding.blame is not None else []
+    return [*lines, f"    try: {finding.hint}"] if finding.hint and not finding.is_compilers else lines

@@ -50,7 +50,7 @@ class RunSetting:
     """How a launch is run.
 
     With `blocks` (numbers, x fastest) only the clusters of these blocks run. `progress` is called with the number of
-    ended blocks. With `record` the run gets a recording, for timing. With `exact`, `wgmma` accumulates as an H200 does.
+    ended blocks. With `record` the run gets a recording, for timing. With `exact` it rounds as ptxas does.
     """
 
     checks: bool = True
@@ -99,7 +99,7 @@ class DoorDevice(EmulatedDevice):
         data = parameter_block(kernel, request.parameters)
         setting = self._setting(kernel, shape, data, request.shared_bytes, how.schedule, how.budget)
         chosen = None if how.blocks is None else clusters_of(how.blocks, shape[0], shape[2])
-        setting = replace(setting, clusters=chosen, progress=how.progress, exact=how.exact, jobs=wanted_jobs(None))
+        setting = replace(setting, clusters=chosen, progress=how.progress, jobs=wanted_jobs(None))
         names = self._array_names(request)
         self.memory.settle()
         if not how.checks:

@@ -32,8 +32,9 @@ class Options:
     - `strict`: count formal findings.
     - `sms`: the number of multiprocessors a program sees: kernels that launch one block for each get smaller.
     - `keep_timelines`: keep the timelines of runs in which warps pass work to each other.
-    - `time`: predict how long launches take on a GPU.
-    - `exact`: `wgmma` accumulates as an H200 does, bit-exactly, and products are rounded as by ptxas; slower.
+    - `time`: predict how long launches take on a GPU (`gpu`: its name or file; without it one that runs the code);
+      `sensitivity`: also what changes of large ones would save.
+    - `exact`: products and sums without a rounding of their own are rounded as by ptxas.
     - `compare`: a device on which every launch is run as well, to compare the results: "cuda", the first GPU, or
       MODULE:FUNCTION, which is called with the session's device and returns another one
       (`comparing.sessions.Elsewhere`). Launches are then exact. Without `search`, the instruction at which results
@@ -55,6 +56,8 @@ class Options:
     keep_timelines: bool = False
     best_config: bool = False
     time: bool = False
+    gpu: str = ""
+    sensitivity: bool = False
     exact: bool = False
     compare: str = ""
     search: bool = True

@@ -20,6 +20,8 @@ SUFFIX = ".launches.jsonl"
 # stands for a kernel's name: calls of the host with findings
 HOST = "(calls of the host)"
 RUN_SUFFIX = ".run.json"
+# a launch with the explanation of its time
+TIME_SUFFIX = ".time.json"
 
 
 class RecordWriter:
@@ -43,10 +45,15 @@ class RecordWriter:
         path = self._folder / f"{self._process}-{uuid4().hex[:8]}{SUFFIX}"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def write_run(self, number: int, run: Run) -> None:
+    def write_run(self, number: int, run: Run, suffix: str = RUN_SUFFIX) -> None:
         """Save a whole run beside the records, with its timeline."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        run.save(self._folder / f"{os.getpid()}-{number:06}{RUN_SUFFIX}")
+        run.save(run_file(self._folder, os.getpid(), number, suffix))
+
+
+def run_file(folder: Path, process: int, number: int, suffix: str) -> Path:
+    """Where the run of a launch is saved."""
+    return folder / f"{process}-{number:06}{suffix}"
 
 
 def read_records(folder: Path) -> Iterator[Record]:

@@ -22,7 +22,8 @@ from kernbench.ptx.doors.lost import Loss
 from kernbench.ptx.doors.memory import DeviceMemory, process_memory
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED, UNCHECKED, Options
 from kernbench.ptx.doors.predicting import LaunchTimes, Predictions, gpu_that_runs
-from kernbench.ptx.doors.records import HOST, Record, RecordWriter
+from kernbench.ptx.doors.records import HOST, TIME_SUFFIX, Record, RecordWriter
+from kernbench.ptx.doors.terms.blame import Compiler, blamed
 from kernbench.ptx.doors.terms.own_lines import located
 from kernbench.ptx.doors.terms.running import running_test
 from kernbench.ptx.doors.terms.unwritten import History, LaunchName
@@ -62,13 +63,15 @@ class LaunchConfigurationError(MisuseError, RuntimeError):
 class Notes:
     """What a front end knows about a launch.
 
-    Names of arrays by address, details for reports, its terms for hints, and the kernel if it knows its source.
+    Names of arrays by address, details for reports, its terms for hints, the kernel if it knows its source, and the
+    compiler if programs cannot cause all that may be wrong with its kernels.
     """
 
     names: Mapping[int, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     words: Words | None = None
     identity: KernelIdentity | None = None
+    compiler: Compiler | None = None
 
 
 @dataclass(frozen=True)
@@ -230,8 +233,8 @@ class Session:
         self.captured: list[Callable[[], object]] | None = None
         # while launches are recorded and timed without checks: the predictions
         self._predictions: Predictions | None = None
-        gpu = gpu_that_runs(self.arch) if self.options.time else None
-        self._times = None if gpu is None else LaunchTimes(gpu)
+        gpu = gpu_that_runs(self.arch, self.options.gpu) if self.options.time else None
+        self._times = None if gpu is None else LaunchTimes(gpu, self.options.sensitivity)
         self._comparison = _comparison(self.device, self.options) if self.options.compare else None
         self._lock = RLock()
         forget = WeakMethod(self._after_fork)
@@ -239,7 +242,7 @@ class Session:
 
     @property
     def exact(self) -> bool:
-        """Whether `wgmma` accumulates as an H200 does: if requested, or if results are compared."""
+        """Whether launches round as ptxas's code does: if requested, or if results are compared."""
         return self.options.exact or bool(self.options.compare)
 
     @property
@@ -424,14 +427,14 @@ class Session:
                 self.note({"event": "begin", **about})
                 before = None if self._comparison is None else self._comparison.before()
                 used = self.history.before(request.parameters)
-                run = self._emulate(request, self._setting(treatment, forecast, alike), notes.words)
+                run = self._emulate(request, self._setting(treatment, forecast, alike), notes)
                 self.history.after(used, LaunchName(number, title, site, grid))
                 if self._comparison is not None and before is not None:
                     agreement = self._comparison.after(request, run, before).to_dict()
                 if self._predictions is not None:
                     self._predictions.add(run)
                 elif self._times is not None:
-                    predicted = self._predicted(self._times, alike, number, run)
+                    predicted, run = self._predicted(self._times, (alike, identity), number, run)
         except KernbenchError as problem:
             error = str(problem)
             raise
@@ -451,8 +454,9 @@ class Session:
                 self._leave(launch, request)
         return launch
 
-    def _emulate(self, request: LaunchRequest, setting: RunSetting, words: Words | None) -> Run:
-        """Run a launch; hints use the terms of its front end, if known."""
+    def _emulate(self, request: LaunchRequest, setting: RunSetting, notes: Notes) -> Run:
+        """Run a launch; hints use the terms of its front end, if known, and findings say whose fault they are."""
+        words = notes.words
         try:
             run = self.device.run(request, setting)
         except LaunchRefusedError as problem:
@@ -462,6 +466,7 @@ class Session:
             run.findings, run.formal = words.fit(run.findings), words.fit(run.formal)
         initialised = MADE if words is None else words.made
         run.findings = self.history.explained(run.findings, request.parameters, request.names, initialised)
+        run.findings, run.formal = (blamed(found, notes.compiler) for found in (run.findings, run.formal))
         return run
 
     def _alike(self, request: LaunchRequest) -> Hashable:
@@ -484,13 +489,20 @@ class Session:
         if not launch.whole or self.options.blocks is not None:
             self.memory.assume_written(request.parameters)
 
-    def _predicted(self, times: LaunchTimes, alike: Hashable, number: int, run: Run) -> Mapping[str, object]:
-        """The metrics of a launch's time; its recording is dropped."""
+    def _predicted(
+        self, times: LaunchTimes, which: tuple[Hashable, KernelIdentity], number: int, run: Run
+    ) -> tuple[Mapping[str, object], Run]:
+        """The metrics of a launch's time, and the run without its recording, with an explanation if it has one."""
         if self.options.blocks is not None:
-            return {"no_time": "only some of its blocks were run"}
-        found = times.of(alike, number, run)
+            return {"no_time": "only some of its blocks were run"}, run
+        found, explained = times.of(*which, number, run)
         run.recording = None
-        return found
+        if explained is None:
+            return found, run
+        if self._writer is not None:
+            self._writer.write_run(number, explained, TIME_SUFFIX)
+        explained.recording = None
+        return found, explained if self._keep_runs else run
 
     def _slim(self, number: int, run: Run | None) -> Run | None:
         """The part of a run that is kept: whole on disk if requested, in memory without what is large."""

@@ -3,20 +3,22 @@
 Launches, findings folded by cause, and launches that did not end.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from kernbench.ptx.comparing.verdicts import FUSED, IDENTICAL, ORDER, OUTCOMES
 from kernbench.ptx.doors.causes import Cause, causes_of, is_of_one_kernel, key_of
 from kernbench.ptx.doors.identity import KernelIdentity, labels, read_identity
 from kernbench.ptx.doors.options import CHECKED, LEFT_OUT, REFUSED
-from kernbench.ptx.doors.records import HOST, Record, read_records
+from kernbench.ptx.doors.records import HOST, TIME_SUFFIX, Record, read_records, run_file
 from kernbench.result.finding import Finding, SourceLocation, read_fault, read_finding, read_location
 from kernbench.result.following import in_a_row
 from kernbench.result.launches import joined_metrics
-from kernbench.result.reading import Reader
-from kernbench.result.run import Run, Status
+from kernbench.result.load import load_runs
+from kernbench.result.reading import Data, Reader
+from kernbench.result.run import KEPT, Run, Status
 
 # stands for the kernel of calls of the host
 HOST_CALLS = KernelIdentity(HOST)
@@ -43,6 +45,8 @@ class KernelSummary:
     # the program's own comparisons after its launches: how many, and the lines of those that failed
     compared: int = 0
     wrong: list[str] = field(default_factory=list)
+    # where the launch that takes longest is saved with the explanation of its time
+    explained_in: Path | None = None
 
     @property
     def findings(self) -> list[Finding]:
@@ -72,7 +76,7 @@ class KernelSummary:
     @property
     def verdict(self) -> str:
         """Kinds of findings, or why there are none."""
-        kinds = ", ".join(dict.fromkeys(finding.kind for finding in self.findings))
+        kinds = ", ".join(dict.fromkeys(_kind_of(finding) for finding in self.findings))
         refused = "refused" if any(launch["treatment"] == REFUSED for launch in self.launches) else ""
         if kinds or self.failed or self.unfinished:
             ended = len(self.failed) > len(self.refused) or self.unfinished
@@ -129,6 +133,17 @@ class KernelSummary:
         times = [launch.get("predicted", {}).get("time_ps") for launch in self.launches]
         return sum(times) if times and None not in times and not self.unfinished else None
 
+    @cached_property
+    def explained(self) -> Run | None:
+        """The launch that takes longest with the explanation of its time; None if the kernel has no time."""
+        known = self.predicted_ps is not None and self.explained_in is not None
+        return load_runs(self.explained_in).runs[0] if known and self.explained_in is not None else None
+
+    @property
+    def longest(self) -> Record:
+        """The launch that takes longest, of a kernel with a time."""
+        return max(self.launches, key=lambda launch: int(launch["predicted"]["time_ps"]))
+
     @property
     def agreement(self) -> dict[str, int]:
         """How many launches agree with another device, by outcome; empty if none was compared."""
@@ -180,10 +195,26 @@ class KernelSummary:
         if self.compared:
             whole.views["compared"] = {"times": self.compared, "wrong": self.wrong}
         whole.launches = runs if len(runs) > 1 else []
-        if self.predicted_ps is None:
+        return whole if self.predicted_ps is None else self._timed(whole, [run.metrics for run in runs])
+
+    def _timed(self, whole: Run, parts: Sequence[Data]) -> Run:
+        """The run with the time of the launch that takes longest, its explanation, and the time of all launches."""
+        if self.explained is None:
+            whole.metrics = {**joined_metrics(parts), **whole.metrics}
             return whole
-        whole.metrics = {**joined_metrics([run.metrics for run in runs]), **metrics}
+        whole.metrics = {**self.explained.metrics, **whole.metrics, "in_all": self.in_all}
+        # what was saved of sources is of that launch only
+        whole.views |= {name: view for name, view in self.explained.views.items() if name not in KEPT}
+        whole.timeline = self.explained.timeline
         return whole
+
+    @property
+    def in_all(self) -> Data:
+        """The time of all launches, and which one takes longest."""
+        site = launch_site_of(self.longest)
+        where = {} if site is None else {"site": str(site)}
+        found: Data = {"launches": len(self.launches), "time_ps": self.predicted_ps}
+        return {**found, "longest": self.longest["number"], **where}
 
 
 @dataclass
@@ -270,6 +301,11 @@ class SessionSummary:
         return in_a_row([one["time_ps"] for one in known], [one["following_ps"] for one in known])
 
     @property
+    def by_time(self) -> list[KernelSummary]:
+        """The kernels, those with the longest predicted time first; others after them, in their order."""
+        return sorted(self.kernels, key=lambda kernel: -(kernel.predicted_ps or 0))
+
+    @property
     def unfinished(self) -> list[Record]:
         """Launches in which a process died."""
         return [launch for kernel in self.kernels for launch in kernel.unfinished]
@@ -302,6 +338,7 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
         kernel.title = names[kernel.identity]
         kernel.causes = causes_of([*kernel.launches, *kernel.calls], "findings")
         kernel.formal_causes = causes_of(kernel.launches, "formal")
+        kernel.explained_in = _explained_in(folder, kernel)
     compared = [record for record in records if record["event"] == "compared"]
     for record in compared:
         _add_comparison(record, kernels.values())
@@ -310,6 +347,21 @@ def read_session(folder: Path, kept: Iterable[Record] | None = None) -> SessionS
     timed = [record["predicted"] for record in records if record["event"] == "timed"]
     processes = len({record["process"] for record in records})
     return SessionSummary(list(kernels.values()), processes, len(compared), wrong, len(timed), sum(timed))
+
+
+def _kind_of(finding: Finding) -> str:
+    """The kind of a finding, and whose fault it is if not the program's own."""
+    return finding.kind if finding.blame is None else f"{finding.kind} ({finding.blame.who})"
+
+
+def _explained_in(folder: Path, kernel: KernelSummary) -> Path | None:
+    """Where the launch that takes longest is saved, of those that were timed by themselves."""
+    timed = [launch for launch in kernel.launches if "timed_launch" in launch.get("predicted", {})]
+    for launch in sorted(timed, key=lambda one: -one["predicted"].get("time_ps", 0)):
+        saved = run_file(folder, launch["process"], launch["number"], TIME_SUFFIX)
+        if saved.exists():
+            return saved
+    return None
 
 
 def _which(seen: list[KernelIdentity]) -> dict[KernelIdentity, KernelIdentity]:

@@ -143,7 +143,22 @@ class Guard:
         return "\n".join([_HEAD.format(name=name), *body, "}"])
 
 
-Operation = Lanewise | Warpwide | Guard
+class NoCodeError(Exception):
+    """The machine code of an operation is not kept, and its name does not say how to make it."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """An operation of rows from the disk: its name, which finds its machine code if that is kept."""
+
+    name: str
+
+    def text(self, name: str) -> str:
+        """Raises `NoCodeError`: whoever has the program's text makes its rows anew."""
+        raise NoCodeError(self.name)
+
+
+Operation = Lanewise | Warpwide | Guard | Named
 
 
 def _array(kind: str) -> Array:

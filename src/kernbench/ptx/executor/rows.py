@@ -11,19 +11,33 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kernbench.common.dtypes import Array
+from kernbench.ptx.emulator.analysis.analysis import retried_waits
+from kernbench.ptx.emulator.analysis.in_flight import may_touch_in_flight
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded
-from kernbench.ptx.emulator.lanes.slots import RegisterSlot, Slot, SlotTable
+from kernbench.ptx.emulator.lanes.slots import RegisterSlot, Slot
 from kernbench.ptx.emulator.program.access_order import GPU_SCOPE
 from kernbench.ptx.emulator.program.operands import Decoding, Row
 from kernbench.ptx.emulator.program.steps import Computed, Step
 from kernbench.ptx.executor.compiling import Guard, Operation, Warpwide, is_plain
 from kernbench.ptx.executor.lanewise import division, lanewise
-from kernbench.ptx.executor.ops import copies, flow, loads_stores, products, updates, warps
-from kernbench.ptx.executor.ops.layout import DIVISION, LANES, MOST_OPERANDS, OPERANDS, RECORD_BYTES
+from kernbench.ptx.executor.ops import (
+    barriers,
+    bulk_copies,
+    copies,
+    flow,
+    loads_stores,
+    mbarriers,
+    products,
+    updates,
+    warpgroups,
+    warps,
+)
+from kernbench.ptx.executor.ops.layout import DIVISION, LANES, MOST_OPERANDS, OPERANDS, RECORD_BYTES, SOME_OPERANDS
 
 # rows of registers begin at multiples of this
 _ALIGNMENT = 64
 _PRODUCTS = {"f16": products.F16, "bf16": products.BF16, "tf32": products.TF32}
+_FACTORS = {**_PRODUCTS, "e4m3": products.E4M3, "e5m2": products.E5M2}
 
 
 class UnsupportedError(Exception):
@@ -31,6 +45,20 @@ class UnsupportedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """What a listing of rows says beside their numbers.
+
+    - `registers`: offsets of rows of registers, and their names.
+    - `blocks`: the records at which blocks begin, and the numbers of the blocks.
+    - `counts`: for each row how many of its operands are offsets of rows of registers, and how many operands it has.
+    """
+
+    registers: tuple[tuple[int, str], ...]
+    blocks: tuple[tuple[int, int], ...]
+    counts: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """A program for the executor. `code` has a record for each row, without the addresses of the operations.
 
@@ -38,6 +66,7 @@ class Rows:
     - `values`: constants and values of a launch, each with the offset of its row.
     - `nbytes`: bytes of a warp's registers.
     - `entry`: the record at which warps begin.
+    - `clocked`: whether vector clocks are needed, as there is asynchronous work, or there are barriers of some warps.
     """
 
     code: Array
@@ -46,14 +75,18 @@ class Rows:
     values: tuple[tuple[int, Slot], ...]
     nbytes: int
     entry: int
+    clocked: bool
+    names: Names
 
 
 @dataclass(eq=False)
 class _Writer:
-    table: SlotTable
+    decoded: Decoded
     body: Body
     ends: frozenset[int]
     lines: list[tuple[int, tuple[int, ...], int, int]] = field(default_factory=list)
+    # for each line the numbers of its operands, without and with those that are no rows of registers
+    counts: list[tuple[int, int]] = field(default_factory=list)
     known: dict[str, int] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     offsets: dict[int, int] = field(default_factory=dict)
@@ -62,6 +95,10 @@ class _Writer:
     # the record of each block, and branches with their target blocks
     blocks: dict[int, int] = field(default_factory=dict)
     branches: list[tuple[int, int]] = field(default_factory=list)
+    clocked: bool = False
+
+    def __post_init__(self) -> None:
+        self.table = self.decoded.table
 
     def offset(self, slot: int) -> int:
         """The offset of a slot's row."""
@@ -85,9 +122,9 @@ class _Writer:
         return found
 
     def add(
-        self, operation: Operation | None, operands: Sequence[int] = (), immediate: int = 0, site: int = 0, *raw: int
+        self, operation: Operation | None, operands: Sequence[int] = (), immediate: int = 0, site: int = -1, *raw: int
     ) -> None:
-        """Append a row; `raw` operands are no rows of registers."""
+        """Append a row, of no instruction if `site` is -1; `raw` operands are no rows of registers."""
         if operation is None:
             raise UnsupportedError("an operation without a compiled form")
         number = self.known.get(operation.name)
@@ -97,6 +134,7 @@ class _Writer:
         if len(operands) + len(raw) > MOST_OPERANDS:
             raise UnsupportedError("an operation of too many operands")
         self.lines.append((number, (*(self.offset(slot) for slot in operands), *raw), immediate, site))
+        self.counts.append((len(operands), len(operands) + len(raw)))
 
     def finish(self) -> Rows:
         """The program."""
@@ -112,7 +150,15 @@ class _Writer:
         operations = np.array([line[0] for line in self.lines], np.int32)
         slots = self.table.slots
         values = tuple((at, slots[n]) for n, at in self.offsets.items() if not isinstance(slots[n], RegisterSlot))
-        return Rows(code, operations, tuple(self.operations), values, self.room, self.blocks[self.body.code.entry])
+        entry = self.blocks[self.body.code.entry]
+        return Rows(code, operations, tuple(self.operations), values, self.room, entry, self.clocked, self._names())
+
+    def _names(self) -> Names:
+        registers = self.body.all_registers()
+        called = {(r.bank, r.row + n): f"{r.name}{'.high' * n}" for r in registers for n in range(r.rows)}
+        named = tuple((at, called.get(key, f"{key[0]}.{key[1]}")) for key, at in self.banks.items())
+        blocks = tuple((record, number) for number, record in self.blocks.items())
+        return Names(named, blocks, np.array(self.counts, np.uint8).reshape(-1, 2))
 
 
 def rows_of(decoded: Decoded, ends: frozenset[int]) -> Rows:
@@ -120,7 +166,7 @@ def rows_of(decoded: Decoded, ends: frozenset[int]) -> Rows:
     if len(decoded.bodies) != 1:
         raise UnsupportedError("calls")
     (body,) = decoded.bodies
-    writer = _Writer(decoded.table, body, ends)
+    writer = _Writer(decoded, body, ends)
     order = sorted(range(len(body.starts)), key=lambda position: body.order.ranks[position])
     # blocks that are not joined by a branch follow each other in the text
     for index, position in enumerate(order):
@@ -280,6 +326,22 @@ def _product(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     writer.add(Warpwide(products.multiply, (_PRODUCTS[kind], depth)), row.slots, 0, d.site.number)
 
 
+def _group_product(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    to, *kinds = (d.mod(name) for name in ("dtype", "atype", "btype"))
+    if guard is not None or to != "f32" or any(kind not in _FACTORS for kind in kinds):
+        raise UnsupportedError(d.instruction.name)
+    if may_touch_in_flight(writer.decoded, writer.body):
+        raise UnsupportedError("registers that may be touched while a product is in flight")
+    rows, in_registers, *how = row.constants
+    across_a, across_b, negated, adds = how
+    statics = ((rows, *(_FACTORS[kind] for kind in kinds)), in_registers, (across_a, across_b), negated, adds)
+    first, *more = (row.slots[at : at + SOME_OPERANDS] for at in range(0, len(row.slots), SOME_OPERANDS))
+    writer.add(Warpwide(warpgroups.begin_product, statics), first, 0, d.site.number)
+    for some in more:
+        writer.add(Warpwide(flow.more_operands), some, 0, d.site.number)
+    writer.clocked = True
+
+
 def _copy(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     size, offset = row.constants
     limited, to = int(len(row.slots) == 3), _is_wide(writer, row.slots[0])
@@ -291,6 +353,83 @@ def _copy(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
     writer.add(
         Warpwide(copies.begin_copy, statics), slots, _signed(row.immediate), d.site.number, _signed(offset) & 0xFFFFFFFF
     )
+
+
+def _mbarrier(function: Callable[..., object]) -> Adder:
+    """An operation on mbarriers, whose address is the last operand."""
+
+    def add(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+        _guarded(writer, guard)
+        statics = (*row.constants, _is_wide(writer, row.slots[-1]))
+        writer.add(Warpwide(function, statics), row.slots, _signed(row.immediate), d.site.number)
+        writer.clocked = True
+
+    return add
+
+
+def _size(writer: _Writer, slot: int) -> int:
+    return np.dtype(writer.table.slots[slot].dtype).itemsize
+
+
+def _arrive(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    _guarded(writer, guard)
+    count, nbytes = (_size(writer, slot) for slot in row.slots[-3:-1])
+    statics = (*row.constants, (count, nbytes), _is_wide(writer, row.slots[-1]))
+    writer.add(Warpwide(mbarriers.arrive, statics), row.slots, _signed(row.immediate), d.site.number)
+    writer.clocked = True
+
+
+def _wait_for_phase(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    if guard is not None:
+        raise UnsupportedError("a wait with a guard")
+    retried, ignored = retried_waits([writer.body])
+    how = row.constants[0] | 2 * (d.site.number in retried) | 4 * (d.site.number not in ignored)
+    statics = (how, _size(writer, row.slots[1]), _is_wide(writer, row.slots[-1]))
+    writer.add(Warpwide(mbarriers.wait_for_phase, statics), row.slots, _signed(row.immediate), d.site.number)
+    writer.clocked = True
+
+
+def _bulk(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    """Bulk copies: addresses, a size or coordinates, and the offsets of the addresses."""
+    wide = [_is_wide(writer, slot) for slot in row.slots[:3]]
+    ends = len(row.constants)
+    rank, sizes = len(row.slots) - ends, {_size(writer, slot) for slot in row.slots[ends:]}
+    offsets = [_signed(one) for one in row.constants]
+    if sizes != {4} or any(not -(1 << 31) <= one < 1 << 31 for one in offsets):
+        raise UnsupportedError(d.instruction.name)
+    made: dict[str, tuple[Callable[..., object], tuple[int, ...], list[int]]] = {
+        "bulk load": (bulk_copies.load_range, (wide[0], wide[1]), offsets),
+        "bulk store": (bulk_copies.store_range, (wide[0],), offsets),
+        "box load": (bulk_copies.load_box, (rank, wide[0], wide[1]), offsets),
+        "box store": (bulk_copies.store_box, (rank, wide[0]), offsets[1:]),
+    }
+    function, statics, raw = made[row.operation]
+    _guarded(writer, guard)
+    writer.add(Warpwide(function, statics), row.slots, 0, d.site.number, *(one & 0xFFFFFFFF for one in raw))
+    writer.clocked = True
+
+
+def _barrier(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+    _guarded(writer, guard)
+    # where warps only arrive, a barrier for all threads of the block is none of the block
+    counted = any(one.row is not None and one.row.constants[:1] == (0,) for one in writer.body if _is_barrier(one))
+    statics = (*row.constants, int(counted))
+    writer.add(Warpwide(barriers.wait_at_barrier, statics), row.slots, row.immediate, d.site.number)
+    writer.clocked |= row.immediate >> 8 != 0
+
+
+def _is_barrier(d: Decoding) -> bool:
+    return d.row is not None and d.row.operation == "barrier"
+
+
+def _asynchronous(function: Callable[..., object]) -> Adder:
+    add = _plain(function)
+
+    def made(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None:
+        add(writer, d, row, guard)
+        writer.clocked = True
+
+    return made
 
 
 def _plain(function: Callable[..., object], *statics: int) -> Adder:
@@ -343,7 +482,7 @@ _ROWS: dict[str, Adder] = {
         (f"vector update.{space}" for space in ("global", "generic", "shared", "local", "cluster")), _vectors
     ),
     "store matrices": _matrices,
-    "barrier": _plain(flow.wait_at_barrier),
+    "barrier": _barrier,
     "meet": _plain(flow.meet_warp),
     "shuffle": _plain(warps.shuffle),
     "vote": _plain(warps.vote),
@@ -354,6 +493,19 @@ _ROWS: dict[str, Adder] = {
     "wait": _plain(copies.wait),
     "load matrices": _matrices,
     "product": _product,
+    "group product": _group_product,
+    "commit products": _asynchronous(warpgroups.commit_products),
+    "wait for products": _asynchronous(warpgroups.wait_for_products),
+    "show writes": _asynchronous(warpgroups.show_writes),
+    "show mbarriers": _asynchronous(mbarriers.fence_initialisation),
+    "mbarrier init": _mbarrier(mbarriers.initialise),
+    "mbarrier inval": _mbarrier(mbarriers.invalidate),
+    "mbarrier bytes": _mbarrier(mbarriers.transact),
+    "mbarrier arrive": _arrive,
+    "mbarrier wait": _wait_for_phase,
+    **dict.fromkeys(("bulk load", "bulk store", "box load", "box store"), _bulk),
+    "commit stores": _asynchronous(bulk_copies.commit_stores),
+    "wait for stores": _asynchronous(bulk_copies.wait_for_stores),
     "branch": _branch,
     "end": _end,
     "divide": _divide,

@@ -12,22 +12,27 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.building import take_decoded
+from kernbench.ptx.emulator.checks.asynchronous.asynchronous import leaves_init_fences_out
 from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.emulator.engine.schedule import Schedule
-from kernbench.ptx.emulator.lanes.slots import ArgumentSlot, ConstantSlot, Slot, SpecialSlot, SymbolSlot
+from kernbench.ptx.emulator.lanes.slots import ArgumentSlot, Slot, SpecialSlot, SymbolSlot
 from kernbench.ptx.emulator.memory.arena import TRACKED, UNWRITTEN
 from kernbench.ptx.emulator.memory.pages.allocation import sparse_bytes
 from kernbench.ptx.emulator.program.layout import RESERVED
 from kernbench.ptx.emulator.program.meter import Counts
 from kernbench.ptx.emulator.program.program import Program, WaitLoop
-from kernbench.ptx.executor.compiling import addresses
+from kernbench.ptx.executor.kept_rows import kept_or_made
+from kernbench.ptx.executor.maps import map_row
 from kernbench.ptx.executor.ops import layout
+from kernbench.ptx.executor.ops.bulk_copies import MAP_WORDS, MOST_MAPS
+from kernbench.ptx.executor.ops.clocks import COLUMNS, MOST_MBARRIERS, MOST_UNITED, MOST_VECTORS, VECTOR_BYTES
 from kernbench.ptx.executor.ops.copies import MOST_COPIES, MOST_GROUPS
-from kernbench.ptx.executor.ops.layout import LANES
-from kernbench.ptx.executor.ops.running_blocks import PROCESSOR, X, Y, Z, run_blocks
+from kernbench.ptx.executor.ops.mbarriers import MBARRIER_BYTES, MOST_NAMED, NAMED_BYTES
+from kernbench.ptx.executor.ops.running_blocks import run_blocks
 from kernbench.ptx.executor.ops.shadow import ENTRY_WORDS, ROW_BYTES
+from kernbench.ptx.executor.ops.warpgroups import PIECE, ROOM_BYTES
+from kernbench.ptx.executor.prepared import aligned, prepared, row_of
 from kernbench.ptx.executor.rows import Rows, UnsupportedError, rows_of
 from kernbench.ptx.executor.stamps import stamps_of
 from kernbench.ptx.executor.tables import accesses_of, arrays_of
@@ -40,25 +45,29 @@ _SLICE = 0.05
 _MOST_WARPS = 32
 # warps that run an instruction together in the emulator, at most
 _TOGETHER = 512
-_COORDINATES = {"%ctaid.x": X, "%ctaid.y": Y, "%ctaid.z": Z, "%smid": PROCESSOR}
 
 _ROWS: "WeakKeyDictionary[Program, Rows | str]" = WeakKeyDictionary()
 # how often a program that was never run to its end was suspect; after so many times it is not tried again
 _SUSPECT: "WeakKeyDictionary[Program, int]" = WeakKeyDictionary()
 _PATIENCE, _MOST_LAUNCHES = 3, 1 << 60
+# the addresses of the tensor maps that a program has used
+_MAPS: "WeakKeyDictionary[Program, tuple[int, ...]]" = WeakKeyDictionary()
 
 
 def rows_for(program: Program) -> Rows | str:
     """The rows of a program, or why the executor cannot run it."""
     found = _ROWS.get(program)
     if found is None:
-        try:
-            found = _made(program)
-        except UnsupportedError as error:
-            found = str(error)
-        _ROWS[program] = found
+        found = _ROWS[program] = kept_or_made(program, lambda: _made_or_reason(program))
         _LOG.debug("%s: %s", program.kernel.name, found if isinstance(found, str) else "rows")
     return found
+
+
+def _made_or_reason(program: Program) -> Rows | str:
+    try:
+        return _made(program)
+    except UnsupportedError as error:
+        return str(error)
 
 
 def _made(program: Program) -> Rows:
@@ -77,7 +86,7 @@ def _made(program: Program) -> Rows:
 
 def _may_wait(loop: WaitLoop) -> bool:
     """Whether a loop seems to wait for another thread, which may not have begun; others end, or use up the budget."""
-    return loop.waits or loop.takes or loop.timed
+    return (loop.waits and not loop.for_mbarriers) or loop.takes or loop.timed
 
 
 def is_run(launch: Launch) -> bool:
@@ -89,15 +98,29 @@ def is_run(launch: Launch) -> bool:
     if isinstance(rows, str) or _SUSPECT.get(program, 0) >= _PATIENCE:
         return False
     try:
-        run = _Run(launch, rows)
+        done = _is_done(launch, rows)
     except (UnsupportedError, MemoryError, RuntimeError, OSError) as error:
         # there may be no compiler here, or no addresses for stamps
         _LOG.debug("%s: %s", program.kernel.name, error)
         return False
-    done = run.go()
     # one that was run once is worth every further attempt
     _SUSPECT[program] = _SUSPECT.get(program, 0) + 1 if not done else -_MOST_LAUNCHES
     return done
+
+
+def _is_done(launch: Launch, rows: Rows) -> bool:
+    """Run a launch; again from the beginning for each tensor map that was not known before."""
+    program = launch.program
+    while True:
+        run = _Run(launch, rows)
+        if run.go():
+            return True
+        address = int(run.block[layout.UNKNOWN_MAP])
+        known = _MAPS.get(program, ())
+        if not address or address in known:
+            return False
+        # a program may have other maps in each launch
+        _MAPS[program] = (*known[1 - MOST_MAPS :], address)
 
 
 def _fits(launch: Launch) -> bool:
@@ -110,7 +133,6 @@ def _fits(launch: Launch) -> bool:
         and not launch.uses_heap
         and launch.arena.aliases is None
         and launch.warps_per_cta <= _MOST_WARPS
-        and not launch.exact
     )
 
 
@@ -122,7 +144,7 @@ class _Run:
         self.blocks = prod(launch.grid)
         self.stamps = stamps_of(launch.arena)
         self.first = self.stamps.begin(self.blocks)
-        self._make_code()
+        self.ready = prepared(launch.program, rows)
         self.counts = np.zeros((2, len(launch.program.blocks)), np.int64)
         self.arrays, self._held = arrays_of(launch, self.stamps)
         self.accesses = accesses_of(launch)
@@ -131,11 +153,6 @@ class _Run:
         self._make_launch()
         self._make_block()
         self._make_warps()
-
-    def _make_code(self) -> None:
-        code = self.code = self.rows.code.copy()
-        found = np.array(addresses(self.rows.known), np.uint64)
-        code[: len(self.rows.operations), :8] = found[self.rows.operations].reshape(-1, 1).view(np.uint8)
 
     def _make_launch(self) -> None:
         words = self.words = np.zeros(layout.LAUNCH_WORDS, np.int64)
@@ -146,7 +163,7 @@ class _Run:
         words[layout.CONTENTS] = self.arena.words[1].ctypes.data
         words[layout.LOG], words[layout.DIRTY] = self.log.ctypes.data, self.arena.dirty.ctypes.data
         words[layout.FIRST_SERIAL], words[layout.EPOCH] = self.first, self.stamps.epoch
-        words[layout.ENTRY] = self.code.ctypes.data + self.rows.entry * layout.RECORD_BYTES
+        words[layout.ENTRY] = self.ready.entry
 
     def _make_block(self) -> None:
         launch = self.launch
@@ -154,7 +171,7 @@ class _Run:
         self.template = np.zeros(size, np.uint8)
         for start, end in launch.shared_parts:
             self.template[start:end] = UNWRITTEN | TRACKED
-        self.shared = _aligned(2 * size + 2 * size)
+        self.shared = aligned(2 * size + 2 * size)
         block = self.block = np.zeros(layout.BLOCK_WORDS, np.int64)
         at = self.shared.ctypes.data
         self.shared[:] = 0
@@ -162,65 +179,78 @@ class _Run:
         block[layout.SHARED_WRITES], block[layout.SHARED_READS] = at + 2 * size, at + 3 * size
         block[layout.SHARED_BYTES], block[layout.LAUNCH] = launch.shared_bytes, self.words.ctypes.data
         block[layout.WARPS] = launch.warps_per_cta
+        if self.rows.clocked:
+            self._make_clocks(size)
+
+    def _make_clocks(self, size: int) -> None:
+        """What vector clocks, mbarriers and asynchronous work need."""
+        launch, block = self.launch, self.block
+        parts = {
+            layout.VECTORS_AT: VECTOR_BYTES * (MOST_VECTORS + 1),
+            layout.AGENTS_AT: 16 * COLUMNS,
+            layout.UNITED_AT: 24 * MOST_UNITED,
+            layout.JOINED_AT: VECTOR_BYTES,
+            layout.ROOM_AT: ROOM_BYTES,
+            layout.SWIZZLES_AT: size // PIECE + 2,
+            layout.MBARRIERS_AT: MBARRIER_BYTES * MOST_MBARRIERS,
+            layout.MBARRIER_NUMBERS_AT: size // 8 + 2,
+            layout.HELD_AT: VECTOR_BYTES * MOST_MBARRIERS,
+            layout.DONE_AT: VECTOR_BYTES * MOST_MBARRIERS,
+            layout.NAMED_AT: NAMED_BYTES * MOST_NAMED,
+            layout.MAPS_AT: 8 * MAP_WORDS * MOST_MAPS,
+        }
+        self.clocks = {word: sparse_bytes(nbytes) for word, nbytes in parts.items()}
+        for word, memory in self.clocks.items():
+            block[word] = memory.ctypes.data
+        self.known = sparse_bytes(2 * VECTOR_BYTES * launch.warps_per_cta)
+        self.clocks[layout.AGENTS_AT].view(np.int64)[1::2] = -1
+        self.clocks[layout.UNITED_AT].view(np.int64)[2::3] = -1
+        block[layout.CLOCKED] = 1
+        block[layout.SHOWS_INITIALISATION] = not leaves_init_fences_out(launch.program)
+        maps = _MAPS.get(launch.program, ())
+        table = self.clocks[layout.MAPS_AT].view(np.int64).reshape(MOST_MAPS, MAP_WORDS)
+        for number, address in enumerate(maps):
+            table[number] = map_row(launch, address)
+        block[layout.MAP_COUNT] = len(maps)
 
     def _make_warps(self) -> None:
-        launch, count = self.launch, self.launch.warps_per_cta
-        size = -(-self.rows.nbytes // 64) * 64 + 128
-        self.registers = _aligned(size * count)
-        self.registers[:] = 0
+        found = self.ready.warps_of(self.launch.block)
+        self.alive, self.registers = found.alive, self.ready.registers_of(found)
+        count, size = self.registers.shape
         warps = self.warps = np.zeros((count, layout.WARP_WORDS), np.int64)
-        self.copies = np.zeros((count, MOST_COPIES + MOST_GROUPS), np.int64)
+        # lists of which the warps' words say how long they are
+        self.copies = np.empty((count, MOST_COPIES + MOST_GROUPS), np.int64)
         self.block[layout.WARPS_AT] = warps.ctypes.data
         warps[:, layout.REGISTERS] = self.registers.ctypes.data + size * np.arange(count)
         warps[:, layout.BLOCK] = self.block.ctypes.data
         warps[:, layout.COPIES_AT] = self.copies.ctypes.data + 8 * (MOST_COPIES + MOST_GROUPS) * np.arange(count)
         warps[:, layout.GROUPS_AT] = warps[:, layout.COPIES_AT] + 8 * MOST_COPIES
-        threads = np.arange(count * LANES) < launch.threads
-        self.alive: Array = (threads.reshape(count, LANES) << np.arange(LANES)).sum(axis=1).astype(np.int64)
-        specials = []
-        for offset, slot in self.rows.values:
-            if isinstance(slot, SpecialSlot) and slot.name in _COORDINATES:
-                nbytes = np.dtype(slot.dtype).itemsize
-                if nbytes not in (4, 8):
-                    raise UnsupportedError(f"{slot.name} as {slot.dtype}")
-                specials.append([offset, _COORDINATES[slot.name], nbytes])
-                continue
-            values, dtype = self._value(slot)
-            row = np.broadcast_to(np.asarray(values), count * LANES).astype(dtype).reshape(count, LANES)
-            flat = np.ascontiguousarray(row).view(np.uint8).reshape(count, -1)
-            self.registers.reshape(count, size)[:, offset : offset + flat.shape[1]] = flat
-        self.specials: Array = np.array(specials, np.int64).reshape(-1, 3)
+        if self.rows.clocked:
+            warps[:, layout.KNOWN_AT] = self.known.ctypes.data + 2 * VECTOR_BYTES * np.arange(count)
+            warps[:, layout.ELECTED_AT] = warps[:, layout.KNOWN_AT] + VECTOR_BYTES
+        for offset, slot in self.ready.given:
+            row_of(self.registers, offset, slot.dtype)[:] = np.asarray(self._value(slot))
 
-    def _value(self, slot: Slot) -> tuple[object, str]:
-        """The values of a slot for all lanes of a block, and their type."""
+    def _value(self, slot: Slot) -> object:
+        """The value of a slot, the same for all lanes."""
         launch = self.launch
-        if isinstance(slot, ConstantSlot):
-            return (bool(slot.bits), "bool") if slot.dtype == "bool" else (np.array(slot.bits, slot.dtype), slot.dtype)
         if isinstance(slot, ArgumentSlot):
             # its row of the program's own table, which may be numbered otherwise
-            return launch.parameter(slot.name, slot.offset, slot.dtype, 1)[0], slot.dtype
+            return launch.parameter(slot.name, slot.offset, slot.dtype, 1)[0]
         if isinstance(slot, SymbolSlot):
             if slot.space in ("frame", "shared"):
                 raise UnsupportedError(f"the address of {slot.name}")
-            return np.uint64(launch.symbol(slot.space, slot.name) + slot.offset), slot.dtype
+            return np.uint64(launch.symbol(slot.space, slot.name) + slot.offset)
         assert isinstance(slot, SpecialSlot)
-        return self._special(slot.name), slot.dtype
+        return self._special(slot.name)
 
-    def _special(self, name: str) -> object:
+    def _special(self, name: str) -> int:
         launch = self.launch
-        thread = np.arange(launch.warps_per_cta * LANES)
         base, _, axis = name.partition(".")
-        x, y, _ = launch.block
-        by_axis: dict[str, tuple[object, object, object]] = {
-            "%tid": (thread % x, thread // x % y, thread // (x * y)),
-            "%ntid": launch.block,
-            "%nctaid": launch.grid,
-        }
-        if base in by_axis:
-            return by_axis[base]["xyz".index(axis)]
-        plain: dict[str, object] = {
-            "%laneid": thread % LANES,
-            "%warpid": thread // LANES,
+        extents = {"%ntid": launch.block, "%nctaid": launch.grid}
+        if base in extents:
+            return extents[base]["xyz".index(axis)]
+        plain = {
             "%nsmid": launch.machine.sms,
             "%nwarpid": launch.machine.warps_per_sm,
             "%dynamic_smem_size": launch.dynamic_shared,
@@ -236,7 +266,7 @@ class _Run:
         launch = self.launch
         shape = (launch.grid[0], launch.grid[1], launch.machine.sms)
         done, step = 0, 1
-        given = (shape, self.alive, self.specials, self.template.ctypes.data, _BUDGET)
+        given = (shape, self.alive, self.ready.coordinates, self.template.ctypes.data, _BUDGET)
         try:
             while done < self.blocks:
                 began = time.monotonic()
@@ -276,18 +306,10 @@ class _Run:
     def _steps(self) -> int:
         """Instructions so far, each counted once for all warps that could run it together."""
         warps = self.launch.warps_per_cta * self.blocks
-        instructions = self.launch.program.measures.instructions(dict(enumerate(self.counts[1].tolist())))
+        instructions = self.launch.program.measures.instructions_in(self.counts[1])
         return -(-instructions // min(warps, _TOGETHER))
 
     def _count(self) -> None:
         """What was run counts."""
         lanes, warps = (Counter({n: count for n, count in enumerate(row.tolist()) if count}) for row in self.counts)
         self.launch.meter.admit(Counts(lanes, warps, self._steps()))
-
-
-def _aligned(nbytes: int) -> Array:
-    """Bytes that begin at a multiple of 64."""
-    raw = np.empty(nbytes + 64, np.uint8)
-    begin = -raw.ctypes.data % 64
-    found: Array = raw[begin : begin + nbytes]
-    return found

@@ -23,11 +23,9 @@ class ArrayStamps:
         self._saved = sparse_bytes(4 * self.count).view(np.uint32)
         self._words = [sparse_bytes(8 * self.count * ROW_WORDS_COUNT).view(np.int64) for _ in range(3)]
 
-    @property
-    def entry(self) -> list[int]:
-        """Their addresses and the number of the first row, in the order of a launch's table of arrays."""
         rows, words = ([one.ctypes.data for one in part] for part in (self._rows, self._words))
-        return [*rows, self._saved.ctypes.data, *words, self.first]
+        # their addresses and the number of the first row, in the order of a launch's table of arrays
+        self.entry = [*rows, self._saved.ctypes.data, *words, self.first]
 
 
 class Stamps:
@@ -60,4 +58,5 @@ _STAMPS: "WeakKeyDictionary[Arena, Stamps]" = WeakKeyDictionary()
 
 def stamps_of(arena: Arena) -> Stamps:
     """The stamps of a device's memory."""
-    return _STAMPS.setdefault(arena, Stamps())
+    found = _STAMPS.get(arena)
+    return _STAMPS.setdefault(arena, Stamps()) if found is None else found

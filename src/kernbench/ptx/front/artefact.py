@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 
 from kernbench.common.errors import BenchError
+from kernbench.ptx.doors.terms.blame import Compiler, triton
 from kernbench.ptx.front.launch_file import LaunchFile
 from kernbench.ptx.text.module import Kernel, Parameter
 
@@ -44,6 +45,8 @@ class Artefact:
     grid: tuple[int, ...] = ()
     # array parameters: index, element type, number of elements (0: dynamic)
     arrays: tuple[tuple[int, str, int], ...] = ()
+    # where the language leaves some faults to the compiler alone
+    compiler: Compiler | None = None
 
     def described(self, base: LaunchFile, kernel: Kernel, elements: int) -> LaunchFile:
         """The launch as `base` and the metadata describe it together; `base` takes precedence."""
@@ -199,7 +202,7 @@ def _triton(text: Path, metadata: Path) -> Artefact:
     if not isinstance(table, dict) or not isinstance(table.get("num_warps"), int):
         raise BenchError(f"{metadata} is no metadata of Triton: it says no num_warps")
     scratch = [table[key] for key in ("global_scratch_size", "profile_scratch_size") if isinstance(table.get(key), int)]
-    ctas = table.get("num_ctas", 1)
+    ctas, lowered = table.get("num_ctas", 1), _lowered(text.with_suffix(".ttir"))
     return Artefact(
         text,
         str(table.get("name", "")),
@@ -207,13 +210,23 @@ def _triton(text: Path, metadata: Path) -> Artefact:
         shared if isinstance(shared := table.get("shared"), int) else None,
         (ctas,) if isinstance(ctas, int) and ctas > 1 else (),
         tuple(scratch),
-        _arguments(text.with_suffix(".ttir")),
+        _arguments(lowered),
+        compiler=_compiler(lowered, table.get("triton_version")),
     )
 
 
-def _arguments(file: Path) -> tuple[tuple[str, str], ...]:
-    """Names and types of the kernel's arguments from Triton's .ttir file; empty if there is none."""
-    if not file.is_file():
-        return ()
-    found = _FUNCTION.search(file.read_text(encoding="utf-8", errors="replace"))
+def _lowered(file: Path) -> str:
+    """The text of Triton's .ttir file; empty if there is none, as for Gluon."""
+    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+
+
+def _compiler(lowered: str, version: object) -> Compiler | None:
+    """The compiler that alone can cause some faults: not where programs write assembly, or fences as in Gluon."""
+    known = isinstance(version, str) and lowered and "inline_asm" not in lowered
+    return triton(str(version)) if known else None
+
+
+def _arguments(lowered: str) -> tuple[tuple[str, str], ...]:
+    """Names and types of the kernel's arguments in Triton's own form; empty if it is not known."""
+    found = _FUNCTION.search(lowered)
     return tuple(_ARGUMENT.findall(found.group(1))) if found else ()

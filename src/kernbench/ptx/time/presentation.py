@@ -5,17 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.join.making import EXPANSION, UNJOINED
 from kernbench.ptx.sass.streams import Streams
 from kernbench.ptx.time.causes import ENGINES, LATENCY, LAUNCH, REASONS, REST, TAIL, UNITS
 from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.engine.reasons import Reason
-from kernbench.ptx.time.lines import accesses_by_line
+from kernbench.ptx.time.lines import LineStalls
 from kernbench.ptx.time.result import MOSTLY, LaunchTime, Unit
 from kernbench.ptx.time.roles import with_warps
 from kernbench.ptx.time.sequence import following_ps
-from kernbench.ptx.time.sources import source_lines
 from kernbench.ptx.time.waits import LOWER_BOUND
 from kernbench.result.finding import SourceLocation
 from kernbench.result.reading import Data
@@ -23,9 +21,6 @@ from kernbench.result.run import Run
 from kernbench.result.timeline import Ints, Lane, Step, Timeline
 
 _PS = 1e12
-# lines with most stalls in a document, and those named in words
-MOST_LINES = 40
-_LINES_NAMED = 3
 # statements on accuracy: of machine code, and of the expansion as measured on an H200 (a test compares the figure with
 # the data of the page)
 EXPANSION_OFF = "15 %"
@@ -42,15 +37,23 @@ _WORTH_SAYING = 0.1
 def timed(run: Run, again: Again, drawn: bool = True) -> Run:
     """The run with its time; unless `drawn`, without timeline and lines."""
     time, recording, streams = again.time, again.recording, again.streams
-    metrics = {**run.metrics, **measure(time), **_joined(streams)}
+    metrics = {**run.metrics, **warned(measure(time), run), **_joined(streams)}
     metrics["time_facts"] = [*metrics["time_facts"], *_unjoined(streams)]
     if not drawn:
         return replace(run, metrics=metrics)
-    lines = lines_with_stalls(time, recording, streams)
-    metrics["time_facts"] = [*metrics["time_facts"], *most_waited(lines)]
-    views = {**run.views, "stalls": lines}
+    views = {**run.views, **LineStalls(time, recording, streams).views()}
     drawn_line = with_warps(timeline(time, recording.entry), time, recording, streams)
     return replace(run, metrics=metrics, views=views, timeline=drawn_line)
+
+
+def warned(metrics: Data, run: Run) -> Data:
+    """The metrics of a time with a warning, if the launch has faults of its compiler, which leave it its time."""
+    faults = {str(finding.blame): finding.kind for finding in run.findings if finding.is_compilers}
+    if not faults:
+        return metrics
+    said = [f"warning: {kind} is {blame}; this is the time of the code as it is" for blame, kind in faults.items()]
+    caveat = ", ".join(filter(None, (metrics["caveat"], "with a compiler's fault")))
+    return metrics | {"caveat": caveat, "time_facts": [*said, *metrics["time_facts"]]}
 
 
 def _joined(streams: Streams) -> Data:
@@ -188,15 +191,6 @@ def _resident(time: LaunchTime) -> str:
     return f"an SM holds {ctas}, {held.warps} of {held.most_warps} warps, limited by {limit}"
 
 
-def most_waited(lines: list[Data]) -> list[str]:
-    """The lines where warps spent most of their cycles, in words."""
-    shown = []
-    for row in lines[:_LINES_NAMED]:
-        waits = sorted(row["waits"].items(), key=lambda item: -item[1])
-        shown.append(f"{100 * row['share']:.0f} % of warp cycles at line {row['line']} `{row['text']}`: {waits[0][0]}")
-    return shown
-
-
 def gap(time: LaunchTime, total: int, floor: int) -> dict[str, int]:
     """The time above the floor by cause; floor and causes add up exactly to the time.
 
@@ -288,38 +282,3 @@ def _path(lanes: list[Lane], names: list[str], lane: Ints, start: Ints, finish: 
         steps.append(Step(lanes[int(lane[number])], names[number], None, waited, max(0, begin - reached), begin, end))
         reached = end
     return steps
-
-
-def lines_with_stalls(time: LaunchTime, recording: LaunchRecording, streams: Streams) -> list[Data]:
-    """The lines of the PTX where warps spent most cycles: issue counts, stall reasons, the source line.
-
-    For accesses also the bytes moved, and the efficiency of sectors and of bank passes.
-    """
-    lines = np.asarray(streams.ops.line, np.int64)
-    count = int(lines.max(initial=0)) + 1
-    cycles = np.zeros((count, len(Reason)))
-    np.add.at(cycles, lines, time.stalls.cycles)
-    issued = np.bincount(lines, time.stalls.issued, count)
-    total = float(cycles.sum()) or 1.0
-    rows = recording.instructions
-    texts = {line: " ".join(text.split()) for line, text in zip(rows.line.tolist(), rows.text, strict=True)}
-    accesses, sources = accesses_by_line(recording), source_lines(recording.text)
-    chosen = np.argsort(-cycles.sum(axis=1), kind="stable")[:MOST_LINES].tolist()
-    found: list[Data] = []
-    for line in chosen:
-        if not cycles[line].any():
-            continue
-        row: Data = {
-            "line": line,
-            "text": texts.get(line, ""),
-            "issued": int(issued[line]),
-            "share": float(cycles[line].sum() / total),
-            "waits": {REASONS[r]: float(cycles[line, r] / total) for r in Reason if cycles[line, r] > 0},
-        }
-        if line in sources:
-            row["source"] = {"file": sources[line][0], "line": sources[line][1]}
-        if line in accesses:
-            here = accesses[line]
-            row |= {"bytes": here.bytes, "coalescing": here.coalescing, "bank_efficiency": here.bank_efficiency}
-        found.append(row)
-    return found

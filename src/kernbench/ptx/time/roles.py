@@ -15,7 +15,7 @@ from kernbench.ptx.recording.recording import LaunchRecording
 from kernbench.ptx.sass.streams import Pipe, Streams
 from kernbench.ptx.time.causes import REASONS
 from kernbench.ptx.time.engine import codes
-from kernbench.ptx.time.engine.reasons import Reason
+from kernbench.ptx.time.engine.reasons import WAIT_BY_THEMSELVES, Reason
 from kernbench.ptx.time.result import Followed, LaunchTime
 from kernbench.ptx.time.sources import source_lines
 from kernbench.result.finding import SourceLocation
@@ -89,7 +89,7 @@ def warp_spans(time: LaunchTime, recording: LaunchRecording, streams: Streams) -
 def _warp(spans: Spans, followed: Followed, warp: int, lane: Lane, lines: Ints) -> None:
     """The spans of one warp: it issues until a long wait."""
     rows = np.flatnonzero(followed.warp == warp)
-    runs_from, line = -1.0, 0
+    runs_from, line, before = -1.0, 0, 0
     last = 0.0
     for row in rows.tolist():
         begin, end, reason = _wait(followed, row)
@@ -99,9 +99,10 @@ def _warp(spans: Spans, followed: Followed, warp: int, lane: Lane, lines: Ints) 
         if end - begin >= SHORT:
             if begin > runs_from:
                 spans.add(lane, RUNS, line, runs_from, begin)
-            spans.add(lane, f"waits: {REASONS[reason]}", here, begin, end)
+            at = before if reason in WAIT_BY_THEMSELVES and before else here
+            spans.add(lane, f"waits: {REASONS[reason]}", at, begin, end)
             runs_from, line = end, here
-        last = float(followed.issued[row]) + 1.0
+        last, before = float(followed.issued[row]) + 1.0, here
     if runs_from >= 0 and last > runs_from:
         spans.add(lane, RUNS, line, runs_from, last)
 
@@ -153,7 +154,7 @@ def locations(recording: LaunchRecording, lines: list[int]) -> tuple[list[Source
             made[line] = len(found)
             source = sources.get(line)
             own = SourceLocation(f"<ptx {recording.entry}>", line, recording.entry, texts.get(line, ""))
-            found.append(SourceLocation(source[0], source[1], recording.entry) if source else own)
+            found.append(SourceLocation(*source.where, recording.entry) if source else own)
     return found, [made[line] for line in lines]
 
 

@@ -35,7 +35,7 @@ def why_unknown(recording: LaunchRecording) -> str:
 def _named(recording: LaunchRecording, lines: tuple[int, ...]) -> str:
     """Lines, in the source if the PTX names it."""
     sources = source_lines(recording.text)
-    names = [f"{sources[line][0]}:{sources[line][1]}" if line in sources else f"line {line}" for line in lines]
+    names = [str(sources[line]) if line in sources else f"line {line}" for line in lines]
     names = list(dict.fromkeys(names))
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more

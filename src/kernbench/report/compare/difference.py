@@ -16,7 +16,7 @@ from kernbench.report.text.verdict import NO, NOT_ASKED, YES
 from kernbench.report.time.explanation import duration, scaled
 from kernbench.result.finding import Finding
 from kernbench.result.launches import launch_names
-from kernbench.result.run import Run
+from kernbench.result.run import Run, Status
 
 _LINES = 12
 # fraction of the longer time below which changes are not reported
@@ -92,7 +92,7 @@ def _time(run: Run) -> int | None:
 
 
 def _summary(a: Run, b: Run, names: tuple[str, str], times: tuple[int | None, int | None]) -> str:
-    bad = [name for name, run in zip(names, (a, b), strict=True) if not run.ok]
+    bad = [name for name, run in zip(names, (a, b), strict=True) if not _has_speed(run)]
     if bad:
         return f"{' and '.join(bad)} {'are' if len(bad) > 1 else 'is'} not right and safe: no speed is compared"
     before, after = times
@@ -105,6 +105,11 @@ def _summary(a: Run, b: Run, names: tuple[str, str], times: tuple[int | None, in
     ratio = max(before, after) / min(before, after)
     verdict = f"{faster} is {ratio:.2f} times as fast as {slower}: {duration(before)} in {names[0]}, "
     return verdict + f"{duration(after)} in {names[1]}{_reasons(a, b, max(before, after))}"
+
+
+def _has_speed(run: Run) -> bool:
+    """Whether a run is right and safe, or has no fault but its compiler's."""
+    return run.ok or (run.status is Status.FINISHED and run.right is not False and not run.own_findings)
 
 
 def _reasons(a: Run, b: Run, longer: int) -> str:
@@ -185,7 +190,11 @@ def _figures(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
 
 
 def _launch_times(a: Run, b: Run) -> Iterator[tuple[str, object, object, object]]:
-    """The time of each launch, for runs with several."""
+    """The time of each launch, for runs with several; of kernels of a program, of all launches."""
+    whole = [run.metrics.get("in_all", {}).get("time_ps") for run in (a, b)]
+    if any(whole):
+        yield "time of all launches", *whole, duration
+        return
     times = [{name: _time(launch) for name, launch in launch_names(run)} for run in (a, b)]
     for name in dict.fromkeys([*times[0], *times[1]]):
         yield f"time of {name}", times[0].get(name), times[1].get(name), duration
@@ -276,7 +285,15 @@ def _line_share(sides: list[tuple[str, _Spent]], text: str) -> Share:
 
 
 def _by_line(run: Run) -> _Lines:
+    """What lines are charged: those where warps spend their cycles if that is known, else those of the path."""
     spent: _Lines = {}
+    for row in run.views.get("by_source", ()):
+        source = row["source"]
+        key = (PurePath(source["file"]).name, "", row["text"] or f"line {source['line']}")
+        time, numbers = spent.get(key, (0, set()))
+        spent[key] = (time + row["time_ps"], numbers | {source["line"]})
+    if spent:
+        return spent
     for step in run.timeline.critical_path if run.timeline is not None else []:
         if step.where is not None:
             text = step.where.text

@@ -16,6 +16,7 @@ from kernbench.report.page.folding import small_enough
 from kernbench.report.text.findings import kinds_text
 from kernbench.report.time.causes import explained
 from kernbench.report.time.explanation import distance, duration, untimed
+from kernbench.report.time.kernels import longest_kernels
 from kernbench.result.finding import KINDS
 from kernbench.result.launches import bound_of, formal_by_kernel
 from kernbench.result.run import Run
@@ -36,6 +37,7 @@ SCRIPTS = (
     "charts",
     "source",
     "lines",
+    "hot",
     "grid",
     "tasks",
     "pipeline",
@@ -44,12 +46,14 @@ SCRIPTS = (
     "compare",
     "main",
 )
-# columns of the table of runs; narrow screens omit the wide ones
+# columns of the table of runs; narrow screens omit the wide ones, and only programs have a share of their time
+_SHARE = "of the program"
 _COLUMNS = (
     ("run", ""),
     ("right", ""),
     ("safe", ""),
     ("time", "n"),
+    (_SHARE, "n"),
     ("distance", "n wide"),
     ("limited by", "wide"),
     ("findings", ""),
@@ -171,20 +175,32 @@ def _index(runs: Sequence[tuple[str, Run]], first: int) -> str:
     if len(runs) < 2:
         return ""
     far = distance(run for _, run in runs)
-    named = ((far[0] if name == "distance" else name, style) for name, style in _COLUMNS)
+    shares = {id(run): share for _, run, share in longest_kernels(runs)}
+    columns = [one for one in _COLUMNS if shares or one[0] != _SHARE]
+    named = ((far[0] if name == "distance" else name, style) for name, style in columns)
     head = "".join(f'<th scope="col" class="{style}">{name}</th>' for name, style in named)
-    rows = "\n".join(_index_row(number, name, run, far) for number, (name, run) in enumerate(runs, first))
+    rows = "\n".join(
+        _index_row(number, name, run, far, _share(run, shares)) for number, (name, run) in enumerate(runs, first)
+    )
     table = f'<table class="index"><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>'
     return f'<div class="scroll">{table}</div>'
 
 
-def _index_row(number: int, name: str, run: Run, far: tuple[str, str, str]) -> str:
+def _share(run: Run, shares: Mapping[int, float]) -> str:
+    """The cell with a kernel's share of the time of a program; none for runs of anything else."""
+    if not shares:
+        return ""
+    return f'<td class="n">{100 * shares[id(run)]:.1f} %</td>' if id(run) in shares else '<td class="n"></td>'
+
+
+def _index_row(number: int, name: str, run: Run, far: tuple[str, str, str], share: str) -> str:
     metrics = run.metrics
     ps = metrics["gpu_time_ns"] * 1000 if "gpu_time_ns" in metrics else metrics.get("time_ps")
+    ps = metrics["in_all"]["time_ps"] if "in_all" in metrics else ps
     ratio = metrics.get(far[1])
     answers = "".join(f'<td class="{_WORDS[a][1]}">{_WORDS[a][0]}</td>' for a in (run.right, run.safe))
     cells = [
-        f'<td class="n">{"" if ps is None else _text(duration(ps))}</td>',
+        f'<td class="n">{"" if ps is None else _text(duration(ps))}</td>{share}',
         f'<td class="n wide">{"" if ratio is None else f"{ratio:.2f}"}</td>',
         f'<td class="wide">{_text(bound_of(metrics, far[2]))}</td>',
         f"<td>{_text(kinds_text(run))}</td>",

@@ -32,7 +32,9 @@ def finding_text(finding: Finding) -> RenderableType:
         text.append(f"  {other.role}: {location}\n", style="yellow")
         if other.where is not None:
             _source(text, other.where, around=0)
-    if finding.hint:
+    if finding.blame is not None:
+        text.append(f"  {finding.blame}\n", style="bold")
+    if finding.hint and not finding.is_compilers:
         text.append("  next: ", style="bold green")
         text.append(f"{finding.hint}\n")
     return text
@@ -50,7 +52,9 @@ def _formal_note(kernel: str, findings: Sequence[Finding]) -> Text:
     for finding in findings:
         where = f"{finding.where}: " if finding.where is not None else ""
         text.append(f"    {where}{finding.kind}: {finding.message}{_times(finding)}\n")
-        if finding.hint:
+        if finding.blame is not None:
+            text.append(f"      {finding.blame}\n")
+        if finding.hint and not finding.is_compilers:
             text.append(f"      next: {finding.hint}\n", style="dim")
     text.rstrip()
     return text

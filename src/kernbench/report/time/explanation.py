@@ -1,6 +1,7 @@
 """Why a run takes as long as it does: floors, the critical path by kind and by kernel line, and what would help."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from kernbench.result.run import Run
 from kernbench.result.timeline import Timeline
 
 _LINES = 5
+# columns of a narrow terminal, and where words below a line of a table begin
+_NARROW, _BELOW = 80, " " * 13
 _ADVICE = 5
 _CAUSES = 3
 # caveats of a time: short in tables, and in full
@@ -20,10 +23,13 @@ _CAVEATS = {
     "not validated": "not validated, as no GPU of their kind was measured",
     "without machine code": "without machine code, and less sure",
     "lower bound": "lower bounds, as waits for others are not timed",
+    "with a compiler's fault": "of code with a fault of its compiler",
 }
 _WORTH_SAYING = 0.001
 _PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _UNITS = {"gemm": "FLOP/s", "math": "op/s", "exp": "exp/s", "hbm": "B/s", "link": "B/s"}
+# efficiencies from here on are not worth saying
+_WHOLE = 0.995
 _MOVED = {"load_bytes": "loaded", "store_bytes": "stored", "send_bytes": "over links"}
 
 
@@ -61,7 +67,9 @@ def time_text(run: Run) -> Text:
     total = metrics["time_ps"]
     text.append(f"time {duration(total)}{_whole(metrics)}", style="bold")
     text.append(f", {metrics['time_note']}\n" if "time_note" in metrics else "\n")
-    if run.launches:
+    if "in_all" in metrics:
+        text.append(_in_all(metrics["in_all"]))
+    elif run.launches:
         shown = ", ".join(f"{name} {duration(launch.metrics['time_ps'])}" for name, launch in launch_names(run))
         text.append(f"  {len(run.launches)} launches one after the other: {shown}\n")
     if "in_a_row_ps" in metrics:
@@ -80,6 +88,7 @@ def time_text(run: Run) -> Text:
         text.append(f"  {fact}\n")
     if run.timeline is not None:
         _lines(text, run.timeline, total)
+    text.append_text(stalled_text(run))
     gains = {k: v for k, v in metrics.get("sensitivity", {}).items() if v >= _WORTH_SAYING}
     if gains:
         best = sorted(gains.items(), key=lambda item: -item[1])
@@ -87,6 +96,64 @@ def time_text(run: Run) -> Text:
         text.append(f"  10 % better would save{' (dispatch: if free)' if 'dispatch' in gains else ''}: {shown}\n")
     _advice(text, metrics)
     return text
+
+
+def _in_all(whole: Fields) -> str:
+    """For a kernel of a program: which of its launches this is, and the time of all of them."""
+    if whole["launches"] == 1:
+        return ""
+    longest = f"launch {whole['longest']}" + (f" ({whole['site']})" if "site" in whole else "")
+    every = f"{whole['launches']:,} launches, {duration(whole['time_ps'])} in all"
+    return f"  {every}; this is {longest}, which takes longest\n"
+
+
+def stalled_text(run: Run) -> Text:
+    """The lines of the source, or of the kernel's text, where warps spent most cycles, and what they waited for."""
+    text = Text()
+    rows = run.views.get("by_source") or run.views.get("stalls") or ()
+    if rows:
+        of = " of the longest launch" if run.launches and "in_all" not in run.metrics else ""
+        text.append(f"  where the warps{of} spend their cycles:\n")
+    for row in rows[:_LINES]:
+        source = row.get("source")
+        where = _at(source) if source else f"line {row['line']}"
+        head = f"    {100 * row['share']:5.1f} %  {where}  {row['text']}"
+        text.append(f"{shorten(head)}\n")
+        text.append(f"{_indented('; '.join(_stalls(row)))}\n", style="dim")
+    return text
+
+
+def shorten(line: str) -> str:
+    """A line of a table that fits into a narrow terminal."""
+    return line if len(line) <= _NARROW else f"{line[: _NARROW - 3]}..."
+
+
+def _indented(words: str) -> str:
+    """Words below a line of a table, in as many lines as a narrow terminal needs."""
+    return textwrap.fill(words, _NARROW, initial_indent=_BELOW, subsequent_indent=_BELOW, break_on_hyphens=False)
+
+
+def _stalls(row: Fields) -> Iterator[str]:
+    """What warps waited for at a line, what it moved, and the functions that are inlined there or called from."""
+    waits = sorted(row["waits"].items(), key=lambda item: -item[1])
+    named = [f"{name} {100 * share:.1f} %" for name, share in waits if share >= _WORTH_SAYING] or [waits[0][0]]
+    yield ", ".join(named[:_CAUSES])
+    if row.get("bytes"):
+        share = row["coalescing"]
+        used = f", {100 * share:.0f} % coalesced" if share is not None and share < _WHOLE else ""
+        yield f"{scaled(row['bytes'], 'B')}{used}"
+    if row.get("shared_bytes"):
+        share = row["bank_efficiency"]
+        more = f" in {1 / share:.1f} times the passes needed" if share is not None and share < _WHOLE else ""
+        yield f"{scaled(row['shared_bytes'], 'B')} of shared memory{more}"
+    for key, word in (("inner", "in"), ("callers", "called at")):
+        if row.get(key):
+            yield f"{word} {', '.join(map(_at, row[key]))}"
+
+
+def _at(frame: Fields) -> str:
+    """File and line in short."""
+    return f"{Path(frame['file']).name}:{frame['line']}"
 
 
 def row_text(ways: Mapping[str, int]) -> str:
@@ -104,7 +171,7 @@ def _advice(text: Text, metrics: Fields) -> None:
         text.append(f"  {change['what']} would save {100 * change['saves']:.1f} %{needs}\n")
     for one in metrics.get("advice", ())[:_ADVICE]:
         source = one.get("source")
-        where = f" at {Path(source['file']).name}:{source['line']}" if source else ""
+        where = f" at {_at(source)}" if source else ""
         where += f", line {one['line']} of the text" if one["line"] else ""
         saves = f"would save {duration(one['cost_ps'])} ({one['sure']})"
         text.append(f"  advice: {one['kind']}{where}, {saves}: {one['message']}; ")

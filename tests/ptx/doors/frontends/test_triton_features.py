@@ -205,7 +205,7 @@ def test_the_configuration_with_the_shortest_predicted_time(emulated, tmp_path):
 
 
 def test_where_no_gpu_is_known_the_first_that_fits_is_taken(emulated, tmp_path, monkeypatch):
-    monkeypatch.setattr(tuning, "gpu_that_runs", lambda arch: None)
+    monkeypatch.setattr(tuning, "gpu_that_runs", lambda arch, name: None)
     session = emulated(folder=tmp_path / "records", best_config=True)
     x, y = torch.randn(256, device="cuda"), torch.empty(256, device="cuda")
     chosen(1, (64, 128))[lambda meta: (triton.cdiv(256, meta["B"]),)](x, y, 256)

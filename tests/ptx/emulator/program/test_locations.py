@@ -45,6 +45,25 @@ def test_functions_inlined_in_each_other(lab):
     assert where(lab, locs) == (("kernel.cu", 7), [("deeper.h", 40)])
 
 
+def test_callers_that_only_a_comment_names(lab):
+    inner = "  .loc 2 30 5                  // library.h:30:5 @[ kernel.cu:7:1 ]\n"
+    assert where(lab, inner) == (("kernel.cu", 7), [("library.h", 30)])
+    deeper = "  .loc 3 40 5                  // deeper.h:40:5 @[ library.h:30:5 @[ kernel.cu:8:1 ] ]\n"
+    assert where(lab, deeper) == (("kernel.cu", 8), [("deeper.h", 40)])
+    # of a file that the text does not know nothing is said
+    assert where(lab, deeper.replace("kernel.cu", "other.cu")) == (("library.h", 30), [("deeper.h", 40)])
+    assert where(lab, "  .loc 2 9 1                   // library.h:9:1\n") == (("library.h", 9), [])
+
+
+def test_files_of_one_name_are_not_guessed():
+    files = '.file 1 "a/kernel.py"\n.file 2 "b/kernel.py"\n.file 3 "standard.py"\n'
+    body = "\n.visible .entry k()\n{\n.loc 3 5 1 // standard.py:5:1 @[ kernel.py:7:1 ]\nret;\n}\n"
+    for text, frames in ((files, 1), (files.replace("b/kernel.py", "b/other.py"), 2)):
+        module = ptx.parse(".version 8.0\n.target sm_90\n.address_size 64\n" + text + body)
+        (loc,) = [one for one in module.kernels["k"].function.body.statements if isinstance(one, Loc)]
+        assert len(Locations(module).at(loc).frames) == frames
+
+
 def test_a_function_of_the_kernels_own_file_has_its_own_line(lab):
     locs = (
         "  .loc 1 7 1\n  .loc 1 3 5, function_name $a, inlined_at 1 7 1\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernbench.ptx.devices.assembler import assemble
 from kernbench.ptx.doors.identity import KernelIdentity, digest_of
+from kernbench.ptx.doors.terms.blame import Compiler, triton
 
 # magic number of machine code, which is an ELF file
 _ELF = b"\x7fELF"
@@ -83,6 +84,18 @@ def identity_of(function: Any) -> KernelIdentity | None:
     before = next((number for number, line in enumerate(source) if line.lstrip().startswith("def ")), 0)
     line = code.co_firstlineno + before
     return KernelIdentity(function.__name__, code.co_filename, line, digest_of(function.cache_key))
+
+
+def compiler_of(function: Any) -> Compiler | None:
+    """The compiler of a kernel by its function; None where the program itself may write what only compilers write: in
+    Gluon, in inline assembly, and in code of a compiler's own language.
+    """
+    source = getattr(function, "src", None)
+    if source is None or "inline_asm" in source or (hasattr(function, "is_gluon") and function.is_gluon()):
+        return None
+    import triton as installed
+
+    return triton(installed.__version__)
 
 
 def with_file(key: Callable[[Any], str]) -> Callable[[Any], str]:

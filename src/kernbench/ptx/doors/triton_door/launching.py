@@ -15,7 +15,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.session import LoadedText, Notes, Session
 from kernbench.ptx.doors.terms.sites import launch_site
 from kernbench.ptx.doors.terms.words import TRITON
-from kernbench.ptx.doors.triton_door.compiling import identity_of
+from kernbench.ptx.doors.triton_door.compiling import compiler_of, identity_of
 from kernbench.ptx.doors.triton_door.descriptors import Value, expanded
 
 _FLOATS: dict[str, Any] = {
@@ -81,6 +81,7 @@ class Launcher:
         self._title = getattr(function, "__name__", None) or metadata.name
         self._identity = identity_of(function)
         self._constants = _constants_of(source, metadata)
+        self._compiler = compiler_of(function)
 
     def __call__(
         self, x: int, y: int, z: int, stream: Any, function: LoadedText, packed: Any, metadata: Any, *rest: Any
@@ -114,7 +115,7 @@ class Launcher:
             cluster=cluster if prod(cluster) > 1 else None,
             title=self._title,
             site=launch_site(),
-            notes=Notes(names, self._constants, TRITON, self._identity),
+            notes=Notes(names, self._constants, TRITON, self._identity, self._compiler),
         )
         self._session.loss.note(launch.title, launch.number, launch.run)
 

@@ -143,7 +143,8 @@ class Tuning:
     def _gpu(self) -> "Gpu | None":
         """The GPU for which configurations are timed, if requested and available."""
         options = self._session.options
-        return gpu_that_runs(self._session.arch) if options.best_config and not options.all_configs else None
+        wanted = options.best_config and not options.all_configs
+        return gpu_that_runs(self._session.arch, options.gpu) if wanted else None
 
     def _report(self, tuner: Any, known: int, earlier: int) -> None:
         """Record the chosen configuration, if one was chosen in this call.

@@ -40,7 +40,7 @@ def analyse(decoded: Decoded, aliased: bool = False) -> Facts:
     kernel, sources = next((body, origin) for body, origin in zip(bodies, origins, strict=True) if body.entry)
     writers = write_sites(bodies, origins)
     validated = validated_loads(bodies)
-    parking, ignored = _waits(bodies)
+    parking, ignored = retried_waits(bodies)
     in_flight = [watch_in_flight(decoded, body) for body in bodies]
     unused = tuple(find_unused_loads(decoded, body, writers, aliased, validated) for body in bodies)
     meant = meant_parameters(kernel, decoded.kernel)
@@ -121,7 +121,7 @@ def _ends(body: Body) -> tuple[dict[int, tuple[int, ...]], frozenset[int], froze
     return edges, frozenset(ends), frozenset(idle)
 
 
-def _waits(bodies: list[Body]) -> tuple[frozenset[int], frozenset[int]]:
+def retried_waits(bodies: list[Body]) -> tuple[frozenset[int], frozenset[int]]:
     """Waits that are retried until they succeed, which park their lanes; and those whose result is unused."""
     parking: set[int] = set()
     ignored: set[int] = set()

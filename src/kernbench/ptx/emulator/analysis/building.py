@@ -5,9 +5,6 @@ import pickle
 from collections.abc import Hashable
 from weakref import WeakKeyDictionary
 
-from kernbench.ptx.assembled import assembled
-from kernbench.ptx.emulator.analysis.analysis import analyse
-from kernbench.ptx.emulator.analysis.assembling import assemble
 from kernbench.ptx.emulator.analysis.injected_waits import missing_waits
 from kernbench.ptx.emulator.instructions.decode import Body, Decoded, decode
 from kernbench.ptx.emulator.kept import files, programs
@@ -42,10 +39,16 @@ def program_of(
     key = (_content(kernel.module), kernel.name, clustered, aliased, recorded, exact)
     known = _PROGRAMS.get(key)
     if known is None:
-        program = _program(assembled(kernel) if exact else kernel, clustered, aliased, recorded)
+        program = _program(_as_ptxas_rounds(kernel) if exact else kernel, clustered, aliased, recorded)
         known = (kernel.module.items, program)
         _PROGRAMS.put(key, known, len(program.sites))
     return known[1]
+
+
+def _as_ptxas_rounds(kernel: Kernel) -> Kernel:
+    from kernbench.ptx.assembled import assembled
+
+    return assembled(kernel)
 
 
 def check_valid(module: Module) -> None:
@@ -58,7 +61,7 @@ def check_valid(module: Module) -> None:
 
 def _program(kernel: Kernel, clustered: bool, aliased: bool, recorded: bool) -> Program:
     """A program from the disk cache, or built and cached."""
-    if recorded or not _is_kept(kernel.module):
+    if recorded or not is_kept(kernel.module):
         return build(kernel, clustered, aliased=aliased, recorded=recorded)[0]
     name = files.name_of(kernel.module.source, "program", kernel.name, clustered, aliased)
     found = _kept(name, kernel, clustered, aliased)
@@ -92,7 +95,7 @@ def _kept(name: str, kernel: Kernel, clustered: bool, aliased: bool) -> Program 
 
 def _validate(module: Module) -> None:
     """Raise `PtxError` for the first error, unless the same text is cached as valid."""
-    if not _is_kept(module):
+    if not is_kept(module):
         validate(module)
         return
     name = files.name_of(module.source, "valid")
@@ -101,7 +104,8 @@ def _validate(module: Module) -> None:
         files.write(name, _VALID_TEXT)
 
 
-def _is_kept(module: Module) -> bool:
+def is_kept(module: Module) -> bool:
+    """Whether what is made of a module is kept on disk."""
     return len(module.source) > _LONG and is_as_read(module)
 
 
@@ -123,16 +127,30 @@ def build(
     `clustered`: launched with clusters of several CTAs; `probed`: a probe inspects it; `named`: its checkpoints are
     needed; `aliased`: several parameters point to one array; `recorded`: its instructions report to a recorder.
     """
+    # many modules, which programs from the disk do not need
+    from kernbench.ptx.emulator.analysis.analysis import analyse
+    from kernbench.ptx.emulator.analysis.assembling import assemble
+
     with no_collections():
-        decoded = decode(kernel, clustered, probed, named)
-        if decoded.compiler and (waits := missing_waits(decoded.bodies)):
-            decoded = decode(kernel, clustered, probed, named, waits)
+        decoded = _decoded(kernel, clustered, probed, named)
         program = assemble(decoded, analyse(decoded, aliased), aliased, recorded)
     _DECODED[program] = decoded
     return program, decoded.bodies
 
 
+def _decoded(kernel: Kernel, clustered: bool = False, probed: bool = False, named: bool = False) -> Decoded:
+    decoded = decode(kernel, clustered, probed, named)
+    if decoded.compiler and (waits := missing_waits(decoded.bodies)):
+        decoded = decode(kernel, clustered, probed, named, waits)
+    return decoded
+
+
 def take_decoded(program: Program) -> Decoded:
     """What a program was assembled from; decoded again for a program from the disk cache, and the second time."""
     found = _DECODED.pop(program, None)
-    return decode(program.kernel) if found is None else found
+    return _decoded(program.kernel) if found is None else found
+
+
+def drop_decoded(program: Program) -> None:
+    """Nobody will take what a program was assembled from."""
+    _DECODED.pop(program, None)

@@ -97,6 +97,11 @@ def watch_in_flight(decoded: Decoded, body: Body) -> list[Beside]:
     return _Watcher(decoded, body).run()
 
 
+def may_touch_in_flight(decoded: Decoded, body: Body) -> bool:
+    """Whether a function may access registers too early, so that it needs checks beside its instructions."""
+    return _Watcher(decoded, body).look()
+
+
 class _Watcher:
     def __init__(self, decoded: Decoded, body: Body):
         self._table = decoded.table
@@ -110,14 +115,19 @@ class _Watcher:
         self._covered: set[tuple[int, int]] = set()
 
     def run(self) -> list[Beside]:
+        self.look()
+        if self._unfenced:
+            self._follow_unfenced()
+        return self._found
+
+    def look(self) -> bool:
+        """Whether there is anything to check."""
         # a fence is required before the first operation
         entering = solve(self._body, State(unfenced=set(self._used)), self._step)
         for number, state in enumerate(entering):
             if state is not None:
                 self._block(number, state)
-        if self._unfenced:
-            self._follow_unfenced()
-        return self._found
+        return bool(self._found or self._unfenced)
 
     def _run_before(self, d: Decoding, check: Check) -> None:
         self._found.append(Beside(d.site.number, check))

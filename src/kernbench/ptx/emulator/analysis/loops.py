@@ -53,7 +53,7 @@ def find_wait_loops(
             frozenset(first + block for block in loop.blocks),
             tuple(table.number(RegisterSlot(r.bank, r.row)) for r in carried),
             _reads(inside, bodies, parking),
-            _may_wait(inside, strong) and len(carried) <= _MOST_CARRIED and (strong or not carried),
+            _may_wait(inside, strong, carried),
             strong or _reads_memory(inside),
             _closed(inside),
             any(d.effects.access == "atomic" and d.mod("op") in _TAKING for d in inside),
@@ -62,6 +62,7 @@ def find_wait_loops(
             frozenset(table.number(RegisterSlot(r.bank, r.row)) for r in counting),
             ends.decided_by(looks) if ends is not None else frozenset(),
             bool(looks) and ends is not None and ends.only_by(looks),
+            not _may_wait(inside, bool(polls), carried),
         )
     return found
 
@@ -105,9 +106,10 @@ def _width(d: Decoding) -> int:
     return 0 if kind is None else kind.nbytes
 
 
-def _may_wait(inside: list[Decoding], strong: bool) -> bool:
+def _may_wait(inside: list[Decoding], strong: bool, carried: list[Register]) -> bool:
     stores = any(d.effects.access in _STORES for d in inside)
-    return strong or (_reads_memory(inside) and not stores)
+    seems = strong or (_reads_memory(inside) and not stores)
+    return seems and len(carried) <= _MOST_CARRIED and (strong or not carried)
 
 
 def _reads_memory(inside: Iterable[Decoding]) -> bool:

@@ -108,12 +108,18 @@ class Checks(LaunchObserver):
         for allocation in self._tracked:
             if not allocation.sparse:
                 self.arena.watch(allocation, True)
-        first = min((a.offset for a in self._tracked), default=0) & ~15
-        last = max((a.offset + a.nbytes for a in self._tracked), default=0)
-        self.first_byte = first
-        self.cells = _cells(first, last, launch.fast.shared_lines)
+        self.first_byte = min((a.offset for a in self._tracked), default=0) & ~15
+        self._cells: tuple[Array, Array] | None = None
         self.clusters = _clusters(launch)
-        self.noncoherent = NoncoherentLoads(launch, self.reporter, self.memory, self.sites, self.cells)
+        self.noncoherent = NoncoherentLoads(launch, self.reporter, self.memory, self.sites, lambda: self.cells)
+
+    @property
+    def cells(self) -> tuple[Array, Array]:
+        """The shadow cells of the memory that the launch may write, made when a batch first needs them."""
+        if self._cells is None:
+            last = max((a.offset + a.nbytes for a in self._tracked), default=0)
+            self._cells = _cells(self.first_byte, last, self.launch.fast.shared_lines)
+        return self._cells
 
     def _written_allocations(self, launch: Launch) -> list[Allocation]:
         """Allocations that the kernel may write, according to its pointers."""
@@ -122,16 +128,11 @@ class Checks(LaunchObserver):
         if written is None:
             return live
         addresses = [self.arena.real(address) for name in written for address in launch.addresses_in(name)]
+        pointed = {id(self.arena.holding(address)) for address in addresses}
         symbols = set(launch.variable_addresses())
         if self.arena.heap is not None:
             symbols.add(self.arena.heap.region.address)
-        return [
-            a
-            for a in live
-            if a.sparse
-            or a.address in symbols
-            or any(a.address <= address < a.address + max(a.nbytes, 1) for address in addresses)
-        ]
+        return [a for a in live if a.sparse or id(a) in pointed or a.address in symbols]
 
     def cells_in_use(self) -> list[tuple[Array, Array]]:
         """The cells that accesses may have touched; there may be far more between and inside allocations."""

@@ -62,7 +62,6 @@ class Batch:
         self.numbers = numbers
         self.ctas = len(numbers)
         self.warps_per_cta = launch.warps_per_cta
-        self.exact = launch.exact
         self.warps = self.ctas * self.warps_per_cta
         self.lanes = self.warps * WARP
         self._make_registers()

@@ -57,7 +57,6 @@ class Setting:
     - `number`: the index of this launch on its device.
     - `clusters`: the numbers of the clusters to run, None for all; without clusters, each block is one.
     - `progress`: called with the number of CTAs that have exited; may raise.
-    - `exact`: add matrix products in the order of the hardware, bit for bit.
     - `jobs`: processes for CTAs that share nothing.
     - `fast`: which fast paths it may take.
     """
@@ -74,7 +73,6 @@ class Setting:
     number: int
     clusters: tuple[int, ...] | None = None
     progress: Callable[[int], None] | None = None
-    exact: bool = False
     jobs: int = 1
     fast: FastPaths = ALL
 
@@ -106,7 +104,7 @@ class Launch:
         self.watched = any(one is not None for one in (probe, naming, recorder)) or checks.keeps_order
         self.checks, self.probe, self.naming = checks, probe, naming
         self.grid, self.block, self.cluster = setting.grid, setting.block, setting.cluster
-        self.schedule, self.number, self.exact = setting.schedule, setting.number, setting.exact
+        self.schedule, self.number = setting.schedule, setting.number
         self.fast = setting.fast
         self.threads = prod(self.block)
         self.warps_per_cta = -(-self.threads // WARP)
@@ -155,10 +153,10 @@ class Launch:
         self.all_ctas = waiting.left
         resident = self.machine.resident(self.threads, self.shared_bytes)
         try:
+            if self.fast.executor and self._is_attempted():
+                self.unfinished = False
+                return Status.FINISHED
             with np.errstate(all="ignore"), one_thread(), self._divided():
-                if self.fast.executor and self._is_attempted():
-                    self.unfinished = False
-                    return Status.FINISHED
                 return self._run(waiting, resident)
         except StoppedError:
             return Status.STOPPED

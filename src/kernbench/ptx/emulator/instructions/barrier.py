@@ -30,8 +30,9 @@ def barrier(d: Decoding) -> ControlStep:
     following, site, waits, operation = d.following, d.site, d.mod("mode") != "arrive", d.mod("op")
     aligned = d.instruction.opcode == "bar" or d.has("aligned")
     which, many = d.constant_of(number), None if count is None else d.constant_of(count)
-    if waits and predicate is None and which is not None and (count is None or many is not None):
-        d.row = Row("barrier", (), (), which | (many or 0) << 8)
+    if predicate is None and (count is None or many is not None):
+        named = () if which is not None else (d.row_slot(id_slot),)
+        d.row = Row("barrier", named, (int(waits), int(which is None)), (which or 0) | (many or 0) << 8)
 
     def run(scheduler: Scheduler, fragment: Fragment) -> AnyFragment | None:
         results: list[AnyFragment | None] = []
@@ -115,6 +116,7 @@ def warp_barrier(d: Decoding) -> ControlStep:
 def fence(d: Decoding) -> Step:
     """membar and fence: they order memory accesses before with those after."""
     if d.has("mbarrier_init"):
+        d.row = Row("show mbarriers")
         return action(init_fence)
     d.row = Row("nothing")
     sem = d.mod("sem")

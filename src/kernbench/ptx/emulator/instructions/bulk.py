@@ -24,7 +24,7 @@ from kernbench.ptx.emulator.asynchronous.copies.reductions import reduction_of
 from kernbench.ptx.emulator.instructions.mbarrier import active_lanes, addresses_of, values_of
 from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
-from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding, Row
 from kernbench.ptx.emulator.program.program import Site
 from kernbench.ptx.emulator.program.reports import Report
 from kernbench.ptx.emulator.program.steps import Step, action
@@ -112,6 +112,9 @@ def bulk_copy(d: Decoding) -> Step:
     outward, inward = d.mod("dst") == "global", d.mod("src") == "global"
     reduction = reduction_of(d.mod("op"), d.mod("type")) if d.has("reduce") else None
     d.store_space = "global" if outward else "shared"
+    if reduction is None and mask_slot is None and kept_slot is None and (outward or inward):
+        ends = (source, target) if outward else (target, barrier, source)
+        d.row = _row(d, "bulk store" if outward else "bulk load", [end for end in ends if end is not None], [size])
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
@@ -142,6 +145,16 @@ def bulk_copy(d: Decoding) -> Step:
         begin_copy(batch, ends.chosen(at), into, sizes[at], completion, site, None, reduction)
 
     return action(general)
+
+
+def _row(d: Decoding, operation: str, ends: Sequence[AddressSlot], numbers: Sequence[int]) -> Row:
+    """Addresses and numbers, and the offsets of the addresses."""
+    return Row(operation, (*(one.slot for one in ends), *numbers), tuple(one.offset for one in ends))
+
+
+def _store_row(d: Decoding, ends: Sequence[AddressSlot], slots: Sequence[int]) -> Row | None:
+    plain = not d.mod("op") and _parts(d) is None and d.mod("mode") != "im2col_no_offs"
+    return _row(d, "box store", ends, slots) if plain else None
 
 
 def _coordinates(d: Decoding, name: str) -> tuple[AddressSlot, list[int]]:
@@ -255,6 +268,8 @@ def tensor_load(d: Decoding) -> Step:
     position = d.position("offsets")
     counted, moved = position is not None, [] if position is None else d.sources(position)
     operands = _operands(d, (target, barrier, source), slots)
+    plain = mask_slot is None and not pair and parts is None and not counted
+    d.row = _row(d, "box load", (target, barrier, source), slots) if plain else None
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
@@ -370,6 +385,7 @@ def tensor_store(d: Decoding) -> Step:
     d.store_space, d.by_map = "global", True
     reductions = {element: reduction_of(operation, element) for element in ELEMENT_BYTES if operation}
     operands = _operands(d, (source, target), slots)
+    d.row = _store_row(d, (source, source, target), slots)
 
     def general(window: Window, mask: Mask | None) -> None:
         batch, lanes = window.batch, active_lanes(window, mask)
@@ -407,6 +423,7 @@ def tensor_store(d: Decoding) -> Step:
 
 def commit(d: Decoding) -> Step:
     """cp.async.bulk.commit_group."""
+    d.row = Row("commit stores")
     return action(lambda window, mask: window.batch.groups.commit(active_lanes(window, mask)))
 
 
@@ -414,6 +431,7 @@ def wait(d: Decoding) -> Step:
     """cp.async.bulk.wait_group: all but the last n groups of the thread are complete, or have been read."""
     keep, reading = d.constant_of(0) or 0, d.has("read")
     d.report = Report(d.site, d.effects.event, keep=keep)
+    d.row = Row("wait for stores", (), (keep,))
     return action(lambda window, mask: window.batch.groups.wait(active_lanes(window, mask), keep, reading))
 
 

@@ -13,7 +13,7 @@ from kernbench.ptx.emulator.lanes.lanes import Mask
 from kernbench.ptx.emulator.lanes.operand_rows import OperandRows
 from kernbench.ptx.emulator.program.access_order import CLUSTER_SCOPE, Order
 from kernbench.ptx.emulator.program.facts import Facts, FromFacts
-from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding
+from kernbench.ptx.emulator.program.operands import AddressSlot, Decoding, Row
 from kernbench.ptx.emulator.program.steps import ControlStep, Step, action, nothing
 from kernbench.ptx.emulator.units.batch import Window
 from kernbench.ptx.text.module import Name
@@ -54,7 +54,9 @@ def _operand(d: Decoding, name: str) -> int:
 def init(d: Decoding) -> Step:
     """mbarrier.init."""
     address, site = d.address(0), d.site
-    operands = OperandRows(d.table, [(address.slot, address.offset), (d.source(1), 0)], ())
+    count = d.source(1)
+    operands = OperandRows(d.table, [(address.slot, address.offset), (count, 0)], ())
+    d.row = Row("mbarrier init", (count, address.slot), (), address.offset)
 
     def general(window: Window, mask: Mask | None) -> None:
         lanes = active_lanes(window, mask)
@@ -67,6 +69,7 @@ def init(d: Decoding) -> Step:
 def invalidate(d: Decoding) -> Step:
     """mbarrier.inval."""
     address, site = d.address(0), d.site
+    d.row = Row("mbarrier inval", (address.slot,), (), address.offset)
     return action(
         lambda window, mask: window.batch.mbarriers.invalidate(
             addresses_of(window, address, mask), active_lanes(window, mask), site
@@ -86,6 +89,9 @@ def arrive(d: Decoding) -> Step:
     target = None if discards else d.target(0)
     wide = d.mod("scope") != "cta"
     how = Arrival(d.mod("op") == "arrive_drop", d.has("noComplete"), d.mod("sem") != "relaxed", wide)
+    if not how.drop and not how.no_complete and how.release:
+        given = (*(() if target is None else (target,)), count_slot, bytes_slot, address.slot)
+        d.row = Row("mbarrier arrive", given, (int(target is not None),), address.offset)
 
     def general(window: Window, mask: Mask | None) -> None:
         lanes = active_lanes(window, mask)
@@ -104,6 +110,7 @@ def transact(d: Decoding) -> Step:
     """mbarrier.expect_tx and complete_tx."""
     address, amount, site = d.address(0), d.source(1), d.site
     sign = 1 if d.mod("op") == "expect_tx" else -1
+    d.row = Row("mbarrier bytes", (amount, address.slot), (sign,), address.offset)
 
     def general(window: Window, mask: Mask | None) -> None:
         amounts = sign * values_of(window, amount, mask)
@@ -121,6 +128,8 @@ def wait(d: Decoding) -> FromFacts:
     parity, ordered, wide = d.has("parity"), d.mod("sem") != "relaxed", d.mod("scope") != "cta"
     following, site = d.following, d.site
     operands = OperandRows(d.table, [(address.slot, address.offset), (source, 0)], ())
+    if ordered:
+        d.row = Row("mbarrier wait", (target, source, address.slot), (int(parity),), address.offset)
 
     def make(facts: Facts) -> ControlStep:
         parks, looks = site.number in facts.parking, site.number not in facts.ignored
@@ -159,6 +168,7 @@ def proxy_fence(d: Decoding) -> Step:
         return nothing()
 
     space = "shared" if d.mod("kind") == "async::generic" else d.mod("space").partition("::")[0]
+    d.row = Row("show writes" if space in ("", "shared") else "nothing")
 
     def general(window: Window, mask: Mask | None) -> None:
         checks = window.batch.checks

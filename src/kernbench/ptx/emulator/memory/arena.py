@@ -382,11 +382,13 @@ class Arena:
         """All living allocations, by address."""
         return [a for a in self._allocations if a.live]
 
-    def written_since(self, allocation: Allocation) -> bool:
-        """Whether a kernel has written to it since `clear_written`."""
-        first = allocation.offset // BLOCK
-        last = -(-(allocation.offset + allocation.nbytes) // BLOCK)
-        return bool(self.dirty[first:last].any())
+    def written_since(self, allocations: list[Allocation]) -> list[Allocation]:
+        """Those that a kernel has written to since `clear_written`."""
+        marks = np.flatnonzero(self.dirty[: -(-self.used // BLOCK)])
+        firsts = np.array([one.offset // BLOCK for one in allocations], np.int64)
+        lasts = np.array([-(-(one.offset + one.nbytes) // BLOCK) for one in allocations], np.int64)
+        found = np.searchsorted(marks, lasts) > np.searchsorted(marks, firsts)
+        return [allocations[number] for number in np.flatnonzero(found)]
 
     @property
     def written(self) -> bool:

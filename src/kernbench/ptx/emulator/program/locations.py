@@ -6,6 +6,7 @@ file; if the kernel is a library's (CUTLASS's `device_kernel` runs a functor), t
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import PurePath
 
@@ -15,6 +16,8 @@ from kernbench.ptx.text.module import Loc, Module
 _DEEPEST = 64
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _LIBRARIES = frozenset({"cutlass", "cute", "cub", "thrust", "cuda", "nv", "crt", "cooperative_groups", "libcudacxx"})
+# in comments of LLVM: a line, and what stands between it and the line that it is inlined at
+_NAMED, _INLINED_AT = re.compile(r"(.+):(\d+):(\d+)"), " @[ "
 _TOOLKIT = re.compile(r"cuda(-[\d.]+)?")
 
 
@@ -84,4 +87,26 @@ class Locations:
 
     def _callers(self, loc: Loc) -> tuple[Loc, ...]:
         caller = loc.inlined_at
-        return () if caller is None else self._chains.get(caller, (Loc(*caller),))
+        return self._commented(loc) if caller is None else self._chains.get(caller, (Loc(*caller),))
+
+    def _commented(self, loc: Loc) -> tuple[Loc, ...]:
+        """The callers in the comment of a `.loc` line, where Triton before 3.8 has them alone:
+        `// standard.py:263:15 @[ softmax.py:11:20 ]`.
+        """
+        _, _, comment = self.module.line_text(loc.line).partition("// ")
+        callers = []
+        for text in comment.split(_INLINED_AT)[1:]:
+            named = _NAMED.fullmatch(text.rstrip(" ]"))
+            number = self._numbers.get(named[1]) if named else None
+            if named is None or number is None:
+                break
+            callers.append(Loc(number, int(named[2]), int(named[3])))
+        return tuple(callers)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """Files by the last part of their path, unless several have it."""
+        named: dict[str, dict[str, int]] = {}
+        for number, file in self.module.source_files.items():
+            named.setdefault(PurePath(file).name, {}).setdefault(file, number)
+        return {name: next(iter(files.values())) for name, files in named.items() if len(files) == 1}

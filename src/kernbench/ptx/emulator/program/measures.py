@@ -47,7 +47,11 @@ class Measures:
 
     def instructions(self, warps: Mapping[int, int]) -> int:
         """Warp instructions, given how many warps ran each block."""
-        return int(self._by_block(warps) @ self._sizes)
+        return self.instructions_in(self._by_block(warps))
+
+    def instructions_in(self, warps: Array) -> int:
+        """Warp instructions, given for each block how many warps ran it."""
+        return int(warps @ self._sizes)
 
     def _by_block(self, counted: Mapping[int, int]) -> Array:
         counts: Array = np.zeros(len(self._sizes), np.int64)

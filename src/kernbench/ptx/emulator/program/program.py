@@ -213,6 +213,8 @@ class WaitLoop:
     clocked_by: frozenset[int] = frozenset()
     # whether nothing else that changes in the loop decides that
     only_clocked: bool = False
+    # whether it waits only as it looks at mbarriers
+    for_mbarriers: bool = False
 
 
 @dataclass(eq=False)

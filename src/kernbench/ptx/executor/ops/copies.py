@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kernbench.ptx.executor.ops.clocks import EVERY_BYTE, PENDING
 from kernbench.ptx.executor.ops.flow import suspect
 from kernbench.ptx.executor.ops.layout import (
     ADDRESSES,
@@ -15,6 +16,7 @@ from kernbench.ptx.executor.ops.layout import (
     GROUPS,
     GROUPS_AT,
     LAUNCH,
+    NOW,
     NUMBER,
     OPERANDS,
     RACE,
@@ -23,10 +25,9 @@ from kernbench.ptx.executor.ops.layout import (
     ROOM,
     SHARED,
     SHARED_WRITES,
-    TIME,
 )
 from kernbench.ptx.executor.ops.loads_stores import GLOBAL_BASE, addresses_of, global_array, shared_rows
-from kernbench.ptx.executor.ops.shadow import EVERY_BYTE, PENDING, READ, WRITE, is_written_alone, note_shared
+from kernbench.ptx.executor.ops.shadow import READ, WRITE, is_written_alone, note_shared
 from kernbench.ptx.executor.ops.views import Int, ints_at, lowest, numbers_at, words_at
 
 # words that a warp may copy at once, and groups of copies
@@ -133,7 +134,7 @@ def complete(warp: Int, end: Int) -> None:
     w = numbers_at(warp)
     b = numbers_at(w[BLOCK])
     listed, writes = numbers_at(w[COPIES_AT]), words_at(b[SHARED_WRITES])
-    now = b[TIME] << 16
+    now = w[NOW] << 16
     for number in range(end):
         word = listed[number]
         writes[word] = (writes[word] & 0xFFFF) | now

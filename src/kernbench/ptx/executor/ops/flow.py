@@ -1,4 +1,4 @@
-"""Control flow of a warp: blocks, branches, ends and barriers.
+"""Control flow of a warp: blocks, branches, ends and meetings.
 
 A warp runs one fragment (a mask) until it waits or ends; the others wait in a list for their turn. The fragment at the
 first record always runs, so that fragments meet again at the first block that they share.
@@ -6,6 +6,7 @@ first record always runs, so that fragments meet again at the first block that t
 
 import numpy as np
 
+from kernbench.ptx.executor.ops.clocks import IDS, lanes_meet
 from kernbench.ptx.executor.ops.layout import (
     ACTIVE,
     ALIVE,
@@ -18,25 +19,24 @@ from kernbench.ptx.executor.ops.layout import (
     LANE_COUNTS,
     LAUNCH,
     LEFT,
-    MET,
     MOST_PARTS,
+    NOW,
     OPERANDS,
     PARTS,
     RECORD_BYTES,
     REGISTERS,
-    RESUME,
     ROOM,
     SITE,
+    SOME_OPERANDS,
     STATE,
     SUSPECT,
     SUSPECT_SITE,
-    TIME,
-    WAITS,
     WARP_COUNTS,
 )
 from kernbench.ptx.executor.ops.views import Int, bytes_at, halves_at, lanes_of, longs_at, numbers_at, words_at
 
-LAST_TIME = (1 << 16) - 1
+# the last time of a warp
+LAST_TIME = IDS - 2
 
 
 def suspect(warp: Int, record: Int, why: Int) -> Int:
@@ -46,6 +46,17 @@ def suspect(warp: Int, record: Int, why: Int) -> Int:
     launch[SUSPECT] = why
     launch[SUSPECT_SITE] = numbers_at(record + SITE)[0]
     return 0
+
+
+def operand_at(record: Int, number: Int) -> Int:
+    """The offset of an operand's row; operations of many operands have more of them in the records that follow."""
+    at = record + RECORD_BYTES * (number >> 4) + OPERANDS
+    return np.int64(words_at(at)[number & (SOME_OPERANDS - 1)])
+
+
+def more_operands(warp: Int, record: Int, mask: Int) -> Int:
+    """Operands of an operation before: nothing to do."""
+    return record + RECORD_BYTES
 
 
 def begin_block(warp: Int, record: Int, mask: Int) -> Int:
@@ -166,29 +177,17 @@ def branch(warp: Int, record: Int, mask: Int, guarded: bool, negated: bool, ends
     return first_part(warp, following, rest)
 
 
-def wait_at_barrier(warp: Int, record: Int, mask: Int) -> Int:
-    """bar.sync of all threads of the block; the immediate is its number and the count of threads, 0 for all."""
-    w = numbers_at(warp)
-    if w[PARTS] != 0 or mask != w[ALIVE]:
-        return suspect(warp, record, DIVERGED)
-    w[STATE] = WAITS
-    w[RESUME] = record + RECORD_BYTES
-    return 0
-
-
 def meet_warp(warp: Int, record: Int, mask: Int) -> Int:
     """bar.warp.sync of all lanes: what they did before is ordered."""
     w = numbers_at(warp)
-    b = numbers_at(w[BLOCK])
     members = words_at(w[REGISTERS] + words_at(record + OPERANDS)[0])
     if mask != w[ALIVE] or mask != 0xFFFFFFFF:
         return suspect(warp, record, DIVERGED)
     for lane in range(32):
         if members[lane] != 0xFFFFFFFF:
             return suspect(warp, record, DIVERGED)
-    b[TIME] += 1
-    w[MET] = b[TIME]
-    if b[TIME] >= LAST_TIME:
+    lanes_meet(warp)
+    if w[NOW] >= LAST_TIME:
         return suspect(warp, record, ROOM)
     return record + RECORD_BYTES
 

@@ -11,24 +11,87 @@ EVERYBODY = (1 << LANES) - 1
 RECORD_BYTES = 112
 CODE, IMMEDIATE, SITE, OPERANDS = 0, 8, 16, 24
 MOST_OPERANDS = (RECORD_BYTES - OPERANDS) // 4
+# in each record of an operation that has more of them
+SOME_OPERANDS = 16
 
 # words of a warp
-REGISTERS, ACTIVE, BLOCK, STATE, RESUME, PARTS, NUMBER, ALIVE, MET, COPIES, GROUPS, COPIES_AT, GROUPS_AT, LEFT = range(
-    14
-)
+(
+    REGISTERS,
+    ACTIVE,
+    BLOCK,
+    STATE,
+    RESUME,
+    PARTS,
+    NUMBER,
+    ALIVE,
+    NOW,
+    MET,
+    KNOWN_FLOOR,
+    KNOWN_AT,
+    ELECTED,
+    ELECTED_AT,
+    COPIES,
+    GROUPS,
+    COPIES_AT,
+    GROUPS_AT,
+    LEFT,
+    COMMITTED,
+    STORED,
+    STORES_BEGUN,
+    STORES_DONE,
+    STORE_LANE,
+    PRODUCTS_BEGUN,
+    PRODUCTS_DONE,
+    WAITS_AT,
+) = range(27)
 # fragments of a warp that wait for their turn: pairs of a mask and a record
-FIRST_PART = 16
+FIRST_PART = 28
 MOST_PARTS = LANES
 # behind them room for 32 addresses, and for what an operation holds
 ADDRESSES = 96
 WARP_WORDS = ADDRESSES + LANES + 32
-RUNS, WAITS, ENDED = range(3)
+# a warp waits at a barrier of the block, for the others of its warpgroup, for a phase of an mbarrier, or at a barrier
+# of some warps
+RUNS, WAITS, ENDED, MEETS, PARKED, COUNTED = range(6)
+# warps of a warpgroup
+GROUP_WARPS = 4
 
 # words of a block
-(SHARED, SHARED_STATES, SHARED_WRITES, SHARED_READS, SHARED_BYTES, TIME, FLOOR, SERIAL, LAUNCH, WARPS, WARPS_AT) = (
-    range(11)
-)
-BLOCK_WORDS = 16
+(
+    SHARED,
+    SHARED_STATES,
+    SHARED_WRITES,
+    SHARED_READS,
+    SHARED_BYTES,
+    FLOOR,
+    SERIAL,
+    LAUNCH,
+    WARPS,
+    WARPS_AT,
+    CLOCKED,
+    VECTORS_AT,
+    NEXT_VECTOR,
+    FIRST_VECTOR,
+    AGENTS_AT,
+    UNITED_AT,
+    JOINED_AT,
+    ROOM_AT,
+    SWIZZLES_AT,
+    MBARRIERS_AT,
+    MBARRIER_NUMBERS_AT,
+    MBARRIER_COUNT,
+    HELD_AT,
+    DONE_AT,
+    SHOWS_INITIALISATION,
+    NAMED_AT,
+    EVENTS,
+    MAPS_AT,
+    MAP_COUNT,
+    UNKNOWN_MAP,
+    SHOWN_LAST,
+    READ_LAST,
+) = range(32)
+BLOCK_WORDS = 32
 
 # words of a launch
 (

@@ -9,12 +9,12 @@ beyond are computed as float64.
 import numpy as np
 
 from kernbench.ptx.emulator.lanes.arrays import Float32s, Int32s, UInt32s
-from kernbench.ptx.executor.ops.flow import suspect
+from kernbench.ptx.executor.ops.flow import operand_at, suspect
 from kernbench.ptx.executor.ops.layout import OPERANDS, RECORD_BYTES, REGISTERS, SPACE
 from kernbench.ptx.executor.ops.views import Flag, Int, Real, floats, floats_at, half, ints, numbers_at, whole, words_at
 from kernbench.ptx.numerics.rows.scalar import bits_of_float32, bits_of_float64, float32_of, float64_of
 
-F16, BF16, TF32 = range(3)
+F16, BF16, TF32, E4M3, E5M2 = range(5)
 LEAST, MOST, ZERO = -90, 120, -10000
 # A, B and C, and their exponents
 Factors = tuple[Float32s, Float32s, Float32s]
@@ -53,20 +53,27 @@ def multiply(warp: Int, record: Int, mask: Int, kind: Int, depth: Int) -> Int:
     blocks = depth >> 2 if kind == TF32 else depth >> 3
     take_factors(warp, record, a, b, kind, blocks)
     take_addends(warp, record, c, 4 + 3 * blocks)
-    least = -14 if kind == F16 else -126
+    least = least_exponent(kind)
     for number in range(16 * depth):
         ea[number] = exponent(a[number], least)
     for number in range(8 * depth):
         eb[number] = exponent(b[number], least)
     for number in range(128):
         ec[number] = exponent(c[number], -126)
+    add_columns((a, b, c), (ea, eb, ec), out, kind, depth, 16)
+    give_results(warp, record, out, 0)
+    return record + RECORD_BYTES
+
+
+def add_columns(given: Factors, exponents: Exponents, out: Float32s, kind: Int, depth: Int, step: Int) -> None:
+    """Eight columns of the result; columns of A are `step` numbers apart."""
     good: Flag = True
     for j in range(8):
-        good = good and add_column(j, (a, b, c), (ea, eb, ec), out, depth)
+        good = good and add_column(j, given, exponents, out, kind, depth, step)
     if not good:
-        carefully(a, b, c, ea, eb, out, depth)
-    give_results(warp, record, out)
-    return record + RECORD_BYTES
+        a, b, c = given
+        ea, eb, _ = exponents
+        carefully(a, b, c, ea, eb, out, kind, depth, step)
 
 
 def take_factors(warp: Int, record: Int, a: Float32s, b: Float32s, kind: Int, blocks: Int) -> None:
@@ -82,9 +89,9 @@ def take_factors(warp: Int, record: Int, a: Float32s, b: Float32s, kind: Int, bl
 
 def take_addends(warp: Int, record: Int, c: Float32s, begin: Int) -> None:
     """C by columns of 16, from four registers."""
-    registers, operands = numbers_at(warp)[REGISTERS], words_at(record + OPERANDS)
+    registers = numbers_at(warp)[REGISTERS]
     for part in range(4):
-        addend, first = floats_at(registers + operands[begin + part]), 16 * (part & 1) + 8 * (part >> 1)
+        addend, first = floats_at(registers + operand_at(record, begin + part)), 16 * (part & 1) + 8 * (part >> 1)
         for i in range(8):
             c[first + i] = addend[4 * i]
             c[first + 32 + i] = addend[4 * i + 1]
@@ -92,11 +99,11 @@ def take_addends(warp: Int, record: Int, c: Float32s, begin: Int) -> None:
             c[first + 96 + i] = addend[4 * i + 3]
 
 
-def give_results(warp: Int, record: Int, out: Float32s) -> None:
+def give_results(warp: Int, record: Int, out: Float32s, begin: Int) -> None:
     """D from columns of 16, to four registers."""
-    registers, operands = numbers_at(warp)[REGISTERS], words_at(record + OPERANDS)
+    registers = numbers_at(warp)[REGISTERS]
     for part in range(4):
-        result, first = floats_at(registers + operands[part]), 16 * (part & 1) + 8 * (part >> 1)
+        result, first = floats_at(registers + operand_at(record, begin + part)), 16 * (part & 1) + 8 * (part >> 1)
         for i in range(8):
             result[4 * i] = out[first + i]
             result[4 * i + 1] = out[first + 32 + i]
@@ -104,17 +111,18 @@ def give_results(warp: Int, record: Int, out: Float32s) -> None:
             result[4 * i + 3] = out[first + 96 + i]
 
 
-def add_column(j: Int, given: Factors, exponents: Exponents, out: Float32s, depth: Int) -> Flag:
+def add_column(j: Int, given: Factors, exponents: Exponents, out: Float32s, kind: Int, depth: Int, step: Int) -> Flag:
     """Column j of the result; False if an exponent is beyond what is exact here."""
     a, b, c = given
     ea, eb, ec = exponents
+    kept, digits = kept_of(kind), digits_of(kind)
     top, unit, total = ints(), floats(), ints()
     for i in range(16):
         top[i] = ec[16 * j + i]
     for k in range(depth):
         other = eb[8 * k + j]
         for i in range(16):
-            top[i] = max(top[i], np.int32(ea[16 * k + i] + other))
+            top[i] = max(top[i], np.int32(ea[step * k + i] + other))
     bad = np.int32(0)
     for i in range(16):
         # zeros alone need no unit of their own
@@ -122,18 +130,62 @@ def add_column(j: Int, given: Factors, exponents: Exponents, out: Float32s, dept
         bad = np.int32(bad | np.int32(high < LEAST) | np.int32(high > MOST))
         high = min(max(high, np.int32(LEAST)), np.int32(MOST))
         top[i] = high
-        unit[i] = float32_of(np.uint32(np.uint32(127 + 25 - high) << 23))
+        unit[i] = float32_of(np.uint32(np.uint32(127 + kept - high) << 23))
         total[i] = 0
     for k in range(depth):
         factor = b[8 * k + j]
         for i in range(16):
-            total[i] += whole(a[16 * k + i] * factor * unit[i])
+            total[i] += whole(a[step * k + i] * factor * unit[i])
     for i in range(16):
         sum64 = np.float64(total[i]) + np.float64(whole(c[16 * j + i] * unit[i]))
-        kept = float64_of(bits_of_float64(sum64) & ~np.uint64((1 << 29) - 1))
-        back = float64_of(np.uint64(np.uint64(1023 - 25 + np.int64(top[i])) << 52))
-        out[16 * j + i] = np.float32(kept * back)
+        cut = float64_of(bits_of_float64(sum64) & ~np.uint64((1 << (52 - digits)) - 1))
+        back = float64_of(np.uint64(np.uint64(1023 - kept + np.int64(top[i])) << 52))
+        out[16 * j + i] = np.float32(cut * back)
     return bool(bad == 0)
+
+
+def kept_of(kind: Int) -> Int:
+    """How many bits below the greatest exponent terms keep."""
+    return 13 if kind >= E4M3 else 25
+
+
+def digits_of(kind: Int) -> Int:
+    """How many bits a sum keeps behind its first one."""
+    return 13 if kind >= E4M3 else 23
+
+
+def least_exponent(kind: Int) -> Int:
+    """The exponent of a type's subnormals."""
+    if kind == E4M3:
+        return -6
+    return -14 if kind in (F16, E5M2) else -126
+
+
+def elements_of(kind: Int) -> Int:
+    """The elements of a register."""
+    if kind == TF32:
+        return 1
+    return 4 if kind >= E4M3 else 2
+
+
+def element_of(word: Int, number: Int, kind: Int) -> Real:
+    """An element of a register."""
+    if kind == E4M3:
+        return small(np.uint32(word >> (8 * number) & np.uint32(0xFF)))
+    if kind == E5M2:
+        return half(np.uint16((word >> (8 * number) & np.uint32(0xFF)) << 8))
+    return second_of(word, kind) if number else first_of(word, kind)
+
+
+def small(code: Int) -> Real:
+    """The number of an e4m3 code."""
+    value = np.uint32(code & np.uint32(0x7F))
+    sign = np.uint32(code >> 7) << np.uint32(31)
+    if value == np.uint32(0x7F):
+        return float32_of(np.uint32(0x7FFFFFFF))
+    if value < np.uint32(8):
+        return float32_of(bits_of_float32(np.float32(value) * np.float32(2.0**-9)) | sign)
+    return float32_of(np.uint32((value << np.uint32(20)) + np.uint32(120 << 23)) | sign)
 
 
 def first_of(word: Int, kind: Int) -> Real:
@@ -157,22 +209,35 @@ def wide_exponent(value: Real, held: Int) -> Int:
     return 1024 if held == 128 else held
 
 
-def carefully(a: Float32s, b: Float32s, c: Float32s, ea: Int32s, eb: Int32s, out: Float32s, depth: Int) -> None:
+def carefully(
+    a: Float32s,
+    b: Float32s,
+    c: Float32s,
+    ea: Int32s,
+    eb: Int32s,
+    out: Float32s,
+    kind: Int,
+    depth: Int,
+    step: Int,
+) -> None:
     """The same in float64, for any exponents."""
+    kept_bits, digits = kept_of(kind), digits_of(kind)
     for j in range(8):
         for i in range(16):
             addend = np.float64(c[16 * j + i])
             high = np.int64(wide_exponent(addend, np.int64(exponent(c[16 * j + i], -126))))
             for k in range(depth):
-                one = wide_exponent(0.0, np.int64(ea[16 * k + i]))
+                one = wide_exponent(0.0, np.int64(ea[step * k + i]))
                 two = wide_exponent(0.0, np.int64(eb[8 * k + j]))
                 high = max(high, np.int64(one + two))
-            scale = 25 - max(high, np.int64(-133))
+            scale = kept_bits - max(high, np.int64(-133))
             unit = float64_of(np.uint64(np.uint64(max(scale, np.int64(-1000)) + 1023) << 52))
             total = np.trunc(addend * unit)
             for k in range(depth):
-                total += np.trunc(np.float64(a[16 * k + i]) * np.float64(b[8 * k + j]) * unit)
+                total += np.trunc(np.float64(a[step * k + i]) * np.float64(b[8 * k + j]) * unit)
             value = total / unit
+            if digits < 23 and value == value:
+                value = float64_of(bits_of_float64(value) & ~np.uint64((1 << (52 - digits)) - 1))
             if value != value:
                 bits = np.uint32(0x7FFFFFFF)
             elif abs(value) < 2.0**-126:

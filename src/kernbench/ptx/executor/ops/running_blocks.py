@@ -4,24 +4,43 @@ import numpy as np
 
 from kernbench.common.native_loops import native_loop
 from kernbench.ptx.emulator.lanes.arrays import Int64s, UInt64s
+from kernbench.ptx.executor.ops.clocks import fill, forget_vectors, pass_block
+from kernbench.ptx.executor.ops.flow import LAST_TIME
 from kernbench.ptx.executor.ops.layout import (
     ACTIVE,
     ALIVE,
     BARRIER,
+    BLOCK,
+    CLOCKED,
     CODE,
+    COMMITTED,
     COPIES,
     COPY,
+    ELECTED,
+    ENDED,
     ENTRY,
+    EVENTS,
     FIRST_SERIAL,
+    FIRST_VECTOR,
     FLOOR,
     GROUPS,
-    IMMEDIATE,
+    JOINED_AT,
+    KNOWN_AT,
+    KNOWN_FLOOR,
     LAUNCH,
     LEFT,
+    MBARRIER_COUNT,
+    MBARRIER_NUMBERS_AT,
+    MBARRIERS_AT,
     MET,
+    NAMED_AT,
+    NEXT_VECTOR,
+    NOW,
     NUMBER,
+    PARKED,
     PARTS,
-    RECORD_BYTES,
+    PRODUCTS_BEGUN,
+    PRODUCTS_DONE,
     REGISTERS,
     RESUME,
     ROOM,
@@ -32,18 +51,23 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_STATES,
     SHARED_WRITES,
     STATE,
+    STORED,
+    STORES_BEGUN,
+    STORES_DONE,
     SUSPECT,
     SUSPECT_SITE,
-    TIME,
+    SWIZZLES_AT,
     WAITS,
+    WAITS_AT,
     WARP_WORDS,
     WARPS,
     WARPS_AT,
 )
-from kernbench.ptx.executor.ops.views import Flag, Int, enter, numbers_at, words_at
+from kernbench.ptx.executor.ops.mbarriers import MBARRIER_BYTES, MOST_NAMED, NAMED_BYTES, NAMED_WORDS, awaits_bytes
+from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, enter, numbers_at, words_at
 
-# from this time on stamps are erased before a block begins; and the last time that a barrier may reach
-LATE, LAST_TIME = 1 << 14, (1 << 16) - 2
+# from this time on, and from so many vectors on, stamps are erased before a block begins
+LATE = 1 << 14
 # special registers that differ between blocks: the coordinates of the block, and the multiprocessor
 X, Y, Z, PROCESSOR = range(4)
 
@@ -71,14 +95,15 @@ def run_blocks(
         begin(block, number, shape, alive, specials, states, budget)
         going: Flag = True
         while going:
+            events = b[EVENTS]
             for warp in range(b[WARPS]):
                 at = b[WARPS_AT] + 8 * WARP_WORDS * warp
                 w = numbers_at(at)
-                if w[STATE] == RUNS:
+                if w[STATE] == RUNS or w[STATE] == PARKED:
                     enter(numbers_at(w[RESUME] + CODE)[0], at, w[RESUME], w[ACTIVE])
                     if launch[SUSPECT]:
                         return number
-            going = release(block, alive)
+            going = b[EVENTS] != events or release(block, alive)
             if launch[SUSPECT]:
                 return number
     return last
@@ -91,40 +116,52 @@ def begin(
     b = numbers_at(block)
     launch = numbers_at(b[LAUNCH])
     words = (b[SHARED_BYTES] + 3) >> 2
-    if b[TIME] > LATE:
+    now = latest(block) + 1
+    if now > LATE or (b[CLOCKED] and b[NEXT_VECTOR] > LATE):
         writes, reads = words_at(b[SHARED_WRITES]), words_at(b[SHARED_READS])
         for word in range(words):
             writes[word] = 0
             reads[word] = 0
-        b[TIME] = 0
-    b[TIME] += 1
-    b[FLOOR] = b[TIME]
+        now = 1
+        if b[CLOCKED]:
+            forget_vectors(block)
+    b[FIRST_VECTOR] = b[NEXT_VECTOR]
+    b[FLOOR] = now
+    if b[CLOCKED]:
+        begin_clocked(block, words)
     b[SERIAL] = launch[FIRST_SERIAL] + 1 + number
     fresh, template = words_at(b[SHARED_STATES]), words_at(states)
     for word in range(words):
         fresh[word] = template[word]
     for warp in range(b[WARPS]):
-        w = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)
-        w[ACTIVE] = alive[warp]
-        w[ALIVE] = alive[warp]
-        w[STATE] = RUNS
-        w[RESUME] = launch[ENTRY]
-        w[PARTS] = 0
-        w[MET] = b[TIME]
-        w[COPIES] = 0
-        w[GROUPS] = 0
-        w[LEFT] = budget
-        w[NUMBER] = warp
+        begin_warp(b[WARPS_AT] + 8 * WARP_WORDS * warp, warp, alive[warp], now, budget)
         for row in range(specials.shape[0]):
-            value = coordinate(number, specials[row, 1], shape)
-            if specials[row, 2] == 8:
-                wide = numbers_at(w[REGISTERS] + specials[row, 0])
-                for lane in range(32):
-                    wide[lane] = value
-            else:
-                narrow = words_at(w[REGISTERS] + specials[row, 0])
-                for lane in range(32):
-                    narrow[lane] = value
+            at = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)[REGISTERS] + specials[row, 0]
+            set_row(at, specials[row, 2], coordinate(number, specials[row, 1], shape))
+
+
+def set_row(at: Int, nbytes: Int, value: Int) -> None:
+    """All lanes of a register of 8 or 4 bytes get a value."""
+    wide, narrow = numbers_at(at), words_at(at)
+    for lane in range(32):
+        if nbytes == 8:
+            wide[lane] = value
+        else:
+            narrow[lane] = value
+
+
+def begin_warp(warp: Int, number: Int, alive: Int, now: Int, budget: Int) -> None:
+    """A warp begins, with some lanes."""
+    w = numbers_at(warp)
+    b = numbers_at(w[BLOCK])
+    w[ACTIVE], w[ALIVE], w[STATE], w[RESUME] = alive, alive, RUNS, numbers_at(b[LAUNCH])[ENTRY]
+    w[PARTS], w[LEFT], w[NUMBER] = 0, budget, number
+    w[NOW], w[MET], w[KNOWN_FLOOR], w[ELECTED] = now, now, now, 0
+    w[COPIES], w[GROUPS], w[COMMITTED] = 0, 0, 0
+    w[PRODUCTS_BEGUN], w[PRODUCTS_DONE] = 0, 0
+    w[STORED], w[STORES_BEGUN], w[STORES_DONE] = 0, 0, 0
+    if b[CLOCKED]:
+        fill(w[KNOWN_AT], now)
 
 
 def coordinate(number: Int, which: Int, shape: tuple[int, int, int]) -> Int:
@@ -138,6 +175,22 @@ def coordinate(number: Int, which: Int, shape: tuple[int, int, int]) -> Int:
     return number % shape[2]
 
 
+def begin_clocked(block: Int, words: Int) -> None:
+    """A block begins that has mbarriers or asynchronous work: it has no mbarrier yet, nor a tile of a tensor."""
+    b = numbers_at(block)
+    swizzles, numbers = bytes_at(b[SWIZZLES_AT]), bytes_at(b[MBARRIER_NUMBERS_AT])
+    for piece in range((words >> 2) + 1):
+        swizzles[piece] = 0
+    for piece in range((words >> 1) + 1):
+        numbers[piece] = 0
+    b[MBARRIER_COUNT] = 0
+    b[EVENTS] = 0
+    for number in range(MOST_NAMED):
+        named = numbers_at(b[NAMED_AT] + NAMED_BYTES * number)
+        for word in range(NAMED_WORDS):
+            named[word] = 0
+
+
 def release(block: Int, alive: Int64s) -> Flag:
     """All warps have stopped: those that wait at one barrier go on; returns whether there are any.
 
@@ -145,21 +198,27 @@ def release(block: Int, alive: Int64s) -> Flag:
     """
     b = numbers_at(block)
     launch = numbers_at(b[LAUNCH])
-    waiting, ended, copies = 0, 0, 0
-    barrier = -1
+    copies: Int = 0
+    waiting: Int = 0
+    ended: Int = 0
+    barrier = np.int64(-1)
     for warp in range(b[WARPS]):
         w = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)
         copies += w[COPIES]
+        if w[STATE] == RUNS:
+            # others have let it go on
+            return True
         if w[STATE] == WAITS:
             waiting += 1
-            here = numbers_at(w[RESUME] - RECORD_BYTES + IMMEDIATE)[0]
+            here = w[WAITS_AT]
             if (barrier >= 0 and here != barrier) or w[ALIVE] != alive[warp]:
                 ended += 1
             barrier = here
         else:
             ended += 1
+            waiting += np.int64(w[STATE] != ENDED)
     if waiting == 0:
-        if copies:
+        if copies or (b[CLOCKED] and is_under_way(block)):
             launch[SUSPECT] = COPY
             launch[SUSPECT_SITE] = -1
         return False
@@ -167,14 +226,47 @@ def release(block: Int, alive: Int64s) -> Flag:
         launch[SUSPECT] = BARRIER
         launch[SUSPECT_SITE] = -1
         return False
-    if b[TIME] >= LAST_TIME:
+    now = latest(block) + 1
+    if now >= LAST_TIME:
         launch[SUSPECT] = ROOM
         return False
-    b[TIME] += 1
-    b[FLOOR] = b[TIME]
-    for warp in range(b[WARPS]):
-        numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)[STATE] = RUNS
+    pass_barrier(block, now)
     return True
+
+
+def latest(block: Int) -> Int:
+    """The latest time of a block's warps."""
+    b = numbers_at(block)
+    found: Int = 0
+    for warp in range(b[WARPS]):
+        found = max(found, numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)[NOW])
+    return found
+
+
+def pass_barrier(block: Int, now: Int) -> None:
+    """All warps of a block know of each other what they did."""
+    b = numbers_at(block)
+    if b[CLOCKED]:
+        pass_block(block, now, b[JOINED_AT])
+    b[FLOOR] = now
+    for warp in range(b[WARPS]):
+        w = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)
+        w[STATE] = RUNS
+        w[NOW] = now
+        w[KNOWN_FLOOR] = now
+
+
+def is_under_way(block: Int) -> Flag:
+    """Whether asynchronous work of a block is left that nobody has waited for."""
+    b = numbers_at(block)
+    for warp in range(b[WARPS]):
+        w = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * warp)
+        if w[PRODUCTS_DONE] < w[PRODUCTS_BEGUN] or w[STORES_DONE] < w[STORES_BEGUN]:
+            return True
+    left: Flag = False
+    for number in range(b[MBARRIER_COUNT]):
+        left = left or awaits_bytes(b[MBARRIERS_AT] + MBARRIER_BYTES * number)
+    return left
 
 
 @native_loop

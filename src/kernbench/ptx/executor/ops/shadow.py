@@ -1,29 +1,33 @@
 """Races: who touched each word last, as a stamp, and whether that happened before an access.
 
 A stamp says when and by whom: in global memory the number of the block (upper half), and in both memories the
-block's time (16 bits), which bytes of the word (4), the warp (6) and the lane (6). Several warps or lanes are MANY. A
-block's time goes on at each barrier, and at each meeting of a warp; what happened before the last barrier of the block
-is ordered for all its warps, and what a warp did before it met is ordered for its lanes. Everything else is not, as far
-as the fast tests know. A stamp that stands for several accesses is never earlier than one of them, and names MANY if
-they differ: so a test may call ordered accesses a suspect, and never the reverse.
+warp's time (16 bits), which bytes of the word (4), the warp (6) and the lane (6). Several warps or lanes are MANY. A
+time of a warp goes on at each barrier, and when its lanes meet; what happened before the last barrier of the block is
+ordered for all its warps, and what a warp did before it met is ordered for its lanes. What else is ordered vector
+clocks say (`ops.clocks`), in programs that need them. A stamp that stands for several accesses is never earlier than
+one of them, and names MANY if they differ: so a test may call ordered accesses a suspect, and never the reverse.
 
 Global memory has stamps for rows of 128 bytes, for accesses of a warp that cover whole rows, and for words.
 """
 
 import numpy as np
 
+from kernbench.ptx.executor.ops.clocks import EVERY_BYTE, IDS, MANY, PENDING, is_id_known, known_to, united
 from kernbench.ptx.executor.ops.layout import (
     BLOCK,
+    CLOCKED,
     CONTENTS,
     DIRTY,
     EPOCH,
     FIRST_ROW,
     FIRST_SERIAL,
     FLOOR,
+    KNOWN_FLOOR,
     LAUNCH,
     LOG,
     LOGGED,
     MET,
+    NOW,
     NUMBER,
     ROW_READS,
     ROW_SAVED,
@@ -33,20 +37,20 @@ from kernbench.ptx.executor.ops.layout import (
     SHARED_READS,
     SHARED_WRITES,
     STATES,
-    TIME,
     WARPS,
     WORD_READS,
     WORD_UPDATES,
     WORD_WRITES,
 )
-from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, longs_at, numbers_at, words_at
+from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, halves_at, longs_at, numbers_at, words_at
 
+# what an access knows: its block, its vector clock (0 without), the times before which it and the whole block know all
+# accesses, and when its warp last met
+Moment = tuple[Int, Int, Int, Int, Int]
 # kinds of accesses; those of rows of matrices are made by other lanes than give the addresses
 READ, WRITE, SPREAD, UPDATE, SPREAD_WRITE = range(5)
-# instead of a lane: several, or any that update a word of shared memory
-MANY, UPDATED = 63, 62
-EVERY_BYTE = 15 << 12
-PENDING = 0xFFFF
+# instead of a lane: any that update a word of shared memory
+UPDATED = 62
 # bytes and words of a row; words of an entry of the log: the row's offset, its bytes and their states
 ROW_BYTES, ROW_WORDS_COUNT, ENTRY_WORDS = 128, 32, 33
 GLOBAL_BASE = 0x1000_0000_0000
@@ -100,7 +104,7 @@ def note_global(warp: Int, entry: Int, row: Int, mask: Int, nbytes: Int, kind: I
     b = numbers_at(w[BLOCK])
     first = numbers_at(b[LAUNCH])[FIRST_SERIAL]
     floor, met = b[FLOOR], w[MET]
-    base = (b[SERIAL] << 32) | (b[TIME] << 16) | (w[NUMBER] << 6)
+    base = (b[SERIAL] << 32) | (w[NOW] << 16) | (w[NUMBER] << 6)
     if mask == 0xFFFFFFFF and nbytes >= 4 and kind != UPDATE and given[0] & (ROW_BYTES - 1) == 0 and steps(row, nbytes):
         lanes = _EVEN + nbytes
         at = (given[0] >> 7) - e[FIRST_ROW]
@@ -179,18 +183,23 @@ def note_words(
 
 def save_rows(launch: Int, entry: Int, row: Int, mask: Int, nbytes: Int) -> None:
     """Keep what rows contain before the launch writes them for the first time, and mark them as written."""
-    words, e, given = numbers_at(launch), numbers_at(entry), numbers_at(row)
-    saved, epoch, dirty = words_at(e[ROW_SAVED]), words[EPOCH], bytes_at(words[DIRTY])
+    given = numbers_at(row)
     for lane in range(32):
         if mask >> lane & 1:
-            number = given[lane] >> 7
-            for part in range(number, ((given[lane] + nbytes - 1) >> 7) + 1):
-                at = part - e[FIRST_ROW]
-                if np.int64(saved[at]) != epoch:
-                    saved[at] = epoch
-                    offset = (part << 7) - GLOBAL_BASE
-                    dirty[offset >> 8] = 1
-                    keep_row(launch, offset)
+            save_range(launch, entry, given[lane], nbytes)
+
+
+def save_range(launch: Int, entry: Int, low: Int, nbytes: Int) -> None:
+    """The same for a range of addresses."""
+    words, e = numbers_at(launch), numbers_at(entry)
+    saved, epoch, dirty = words_at(e[ROW_SAVED]), words[EPOCH], bytes_at(words[DIRTY])
+    for part in range(low >> 7, ((low + nbytes - 1) >> 7) + 1):
+        at = part - e[FIRST_ROW]
+        if np.int64(saved[at]) != epoch:
+            saved[at] = epoch
+            offset = (part << 7) - GLOBAL_BASE
+            dirty[offset >> 8] = 1
+            keep_row(launch, offset)
 
 
 def keep_row(launch: Int, offset: Int) -> None:
@@ -222,16 +231,31 @@ def latest_of(stamps: Int, row: Int, mask: Int, count: Int) -> Int:
     return np.int64(found)
 
 
-def is_written_alone(warp: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
-    """Enter a write of words that nothing touched since the last barrier, each by one lane; False if it is not so."""
+def moment_of(warp: Int, mask: Int) -> Moment:
+    """What lanes of a warp know now."""
     w = numbers_at(warp)
     b = numbers_at(w[BLOCK])
-    count, limit = nbytes >> 2, b[FLOOR] << 16
-    if count == 0 or latest_of(b[SHARED_WRITES], row, mask, count) >= limit:
+    known = known_to(warp, mask) if b[CLOCKED] else np.int64(0)
+    return w[BLOCK], known, w[KNOWN_FLOOR], b[FLOOR], w[MET]
+
+
+def is_written_alone(warp: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
+    """Enter a write of words whose accesses are all ordered before, each by one lane; False if it is not so."""
+    w = numbers_at(warp)
+    b = numbers_at(w[BLOCK])
+    count, limit = nbytes >> 2, w[KNOWN_FLOOR] << 16
+    if count == 0:
+        return False
+    mine = w[NOW] << 16 | w[NUMBER] << 6 | EVERY_BYTE
+    if latest_of(b[SHARED_WRITES], row, mask, count) >= limit and not are_ordered(
+        warp, b[SHARED_WRITES], row, mask, count
+    ):
         return False
     if latest_of(b[SHARED_READS], row, mask, count) >= limit:
-        return False
-    stamp_words(b[SHARED_WRITES], row, mask, count, (b[TIME] << 16) | (w[NUMBER] << 6) | EVERY_BYTE, 1)
+        if not are_ordered(warp, b[SHARED_READS], row, mask, count):
+            return False
+        stamp_words(b[SHARED_READS], row, mask, count, 0, 0)
+    stamp_words(b[SHARED_WRITES], row, mask, count, mine, 1)
     if are_apart(b[SHARED_WRITES], row, mask, count):
         return True
     # several lanes write one word: what they write decides. What was there before is ordered
@@ -239,23 +263,48 @@ def is_written_alone(warp: Int, row: Int, mask: Int, nbytes: Int) -> Flag:
     return False
 
 
-def is_read_plainly(warp: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> Flag:
-    """Enter a read of words that nobody wrote since the last barrier; False if it is not so.
+def are_ordered(warp: Int, stamps: Int, row: Int, mask: Int, count: Int) -> Flag:
+    """Whether vector clocks order the accesses to all words of lanes before theirs."""
+    w = numbers_at(warp)
+    if numbers_at(w[BLOCK])[CLOCKED] == 0:
+        return False
+    moment, held, given = moment_of(warp, mask), words_at(stamps), numbers_at(row)
+    last: Int = np.int64(-1)
+    # of the own warp's lanes what they did before they met
+    mine = w[NUMBER] << 6 | MANY
+    for lane in range(32):
+        if mask >> lane & 1:
+            for number in range(count):
+                stamp = np.int64(held[(given[lane] >> 2) + number])
+                if stamp >> 6 != last:
+                    if not is_before(stamp, mine, moment):
+                        return False
+                    last = stamp >> 6
+    return True
 
-    Where others have read them since, all are MANY; in a block of one warp, which may order its lanes by itself, that
-    would be too coarse.
+
+def is_read_plainly(warp: Int, row: Int, mask: Int, nbytes: Int, kind: Int) -> Flag:
+    """Enter a read of words whose writes are all ordered before; False if it is not so.
+
+    Where others have read them since the last barrier, all are MANY, if there are no vector clocks; in a block of one
+    warp, which may order its lanes by itself, that would be too coarse.
     """
     w = numbers_at(warp)
     b = numbers_at(w[BLOCK])
-    count, limit = nbytes >> 2, b[FLOOR] << 16
-    if count == 0 or latest_of(b[SHARED_WRITES], row, mask, count) >= limit:
+    count, limit = nbytes >> 2, w[KNOWN_FLOOR] << 16
+    if count == 0:
         return False
-    mine = (b[TIME] << 16) | EVERY_BYTE
+    if latest_of(b[SHARED_WRITES], row, mask, count) >= limit and not are_ordered(
+        warp, b[SHARED_WRITES], row, mask, count
+    ):
+        return False
+    mine = (w[NOW] << 16) | EVERY_BYTE
     if latest_of(b[SHARED_READS], row, mask, count) >= limit:
-        if b[WARPS] == 1:
+        if b[CLOCKED] == 0 and b[WARPS] > 1:
+            stamp_words(b[SHARED_READS], row, mask, count, mine | (MANY << 6) | MANY, 0)
+            return True
+        if not are_ordered(warp, b[SHARED_READS], row, mask, count):
             return False
-        stamp_words(b[SHARED_READS], row, mask, count, mine | (MANY << 6) | MANY, 0)
-        return True
     mine |= w[NUMBER] << 6
     if kind == SPREAD:
         stamp_words(b[SHARED_READS], row, mask, count, mine | MANY, 0)
@@ -303,8 +352,8 @@ def note_shared(warp: Int, row: Int, mask: Int, nbytes: Int, kind: Int, same: In
     w, given = numbers_at(warp), numbers_at(row)
     b = numbers_at(w[BLOCK])
     writes, reads = words_at(b[SHARED_WRITES]), words_at(b[SHARED_READS])
-    floor, met = b[FLOOR], w[MET]
-    base = (b[TIME] << 16) | (w[NUMBER] << 6)
+    moment = moment_of(warp, mask)
+    base = (w[NOW] << 16) | (w[NUMBER] << 6)
     count = max(1, nbytes >> 2)
     for lane in range(32):
         if mask >> lane & 1:
@@ -314,14 +363,14 @@ def note_shared(warp: Int, row: Int, mask: Int, nbytes: Int, kind: Int, same: In
                 mine = base | who_of(kind, lane) | ((1 << nbytes) - 1) << (12 + (given[lane] & 3))
             for number in range(count):
                 written, read = np.int64(writes[word + number]), np.int64(reads[word + number])
-                if not may_follow_write(written, mine, floor, met, kind, same >> lane & 1):
+                if not may_follow_write(written, mine, moment, kind, same >> lane & 1):
                     return False
                 if kind in (WRITE, UPDATE, SPREAD_WRITE):
-                    if read & mine & EVERY_BYTE and not is_before(read, mine, floor, met):
+                    if read & mine & EVERY_BYTE and not is_before(read, mine, moment):
                         return False
-                    writes[word + number] = with_mine(written, mine, floor, met)
+                    writes[word + number] = with_mine(written, mine, moment)
                 else:
-                    reads[word + number] = with_mine(read, mine, floor, met)
+                    reads[word + number] = with_mine(read, mine, moment)
     return True
 
 
@@ -332,41 +381,55 @@ def who_of(kind: Int, lane: Int) -> Int:
     return UPDATED if kind == UPDATE else lane
 
 
-def may_follow_write(written: Int, mine: Int, floor: Int, met: Int, kind: Int, alike: Int) -> Flag:
+def may_follow_write(written: Int, mine: Int, moment: Moment, kind: Int, alike: Int) -> Flag:
     """Whether an access is no race with an earlier write, of which there is the stamp."""
-    if kind == UPDATE and written >> 16 >= floor and written & 63 != UPDATED:
+    time = written >> 16
+    if kind == UPDATE and time >= moment[2] and written & 63 != UPDATED:
         # later updates would not see that write any more
         return False
-    if written & mine & EVERY_BYTE == 0 or is_before(written, mine, floor, met):
+    if written & mine & EVERY_BYTE == 0 or is_before(written, mine, moment):
         return True
-    if written >> 16 == PENDING:
+    if time >= IDS:
         return False
     if kind == UPDATE:
         return written & 63 == UPDATED
     return kind == WRITE and alike == 1 and written & 63 != UPDATED
 
 
-def is_before(stamp: Int, mine: Int, floor: Int, met: Int) -> Flag:
+def is_before(stamp: Int, mine: Int, moment: Moment) -> Flag:
     """Whether an access to shared memory happened before mine."""
-    time = stamp >> 16
+    block, known, floor, _, met = moment
+    time, who = stamp >> 16, stamp >> 6 & 63
     if time < floor:
         return True
-    if time == PENDING or stamp >> 6 & 63 != mine >> 6 & 63:
-        return False
+    if time >= IDS:
+        return known != 0 and time != PENDING and is_id_known(block, time, known, mine >> 6 & 63, met)
+    if who != mine >> 6 & 63:
+        return known != 0 and who < 32 and time < np.int64(halves_at(known)[who])
     return time < met or (stamp & 63 == mine & 63 and stamp & 63 < UPDATED)
 
 
-def with_mine(stamp: Int, mine: Int, floor: Int, met: Int) -> Int:
+def with_mine(stamp: Int, mine: Int, moment: Moment) -> Int:
     """A stamp for an earlier access to shared memory and mine."""
-    time = stamp >> 16
-    if time < floor:
+    _, known, _, ground, met = moment
+    time, both = stamp >> 16, mine | (stamp & EVERY_BYTE)
+    if time < ground:
         # before the last barrier, and so ordered for the whole block
         return mine
-    both = mine | (stamp & EVERY_BYTE)
     if time == PENDING:
         return stamp | both
+    if known != 0:
+        return joined_by_clock(stamp, mine, moment)
     if stamp >> 6 & 63 != mine >> 6 & 63:
         return both | (MANY << 6) | MANY
-    if time < met or stamp & 63 == mine & 63:
+    return both if time < met or stamp & 63 == mine & 63 else both | MANY
+
+
+def joined_by_clock(stamp: Int, mine: Int, moment: Moment) -> Int:
+    """The same where vector clocks say what is ordered."""
+    both = mine | (stamp & EVERY_BYTE)
+    if is_before(stamp, mine, moment):
         return both
+    if stamp >> 16 >= IDS or stamp >> 6 & 63 != mine >> 6 & 63:
+        return united(moment[0], stamp, mine)
     return both | MANY

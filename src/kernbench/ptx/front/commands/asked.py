@@ -10,15 +10,18 @@ from kernbench.ptx.front.commands.options import (
     BUDGET,
     CLUSTER,
     ELEMENTS,
+    GPU,
     GRID,
     HTML,
     KERNEL,
     LAUNCH,
     SECONDS,
     SEED,
+    SENSITIVITY,
     SHARED,
     STEPS,
     STOP_AT,
+    TIME,
     TRACE,
 )
 from kernbench.safety.budget import Budget
@@ -49,6 +52,20 @@ class LimitsAsked:
     def limits(self) -> Budget:
         """The limits as a budget of a launch."""
         return Budget(self.budget, self.max_seconds)
+
+
+@dataclass(frozen=True)
+class TimeAsked:
+    """Whether the time on a GPU is predicted, and on which."""
+
+    time: TIME = False
+    gpu: GPU = ""
+    sensitivity: SENSITIVITY = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any option asks for it."""
+        return self.time or bool(self.gpu) or self.sensitivity
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,16 @@ from kernbench.ptx.front.commands.options import (
     CLUSTER,
     ELEMENTS,
     EXACT,
+    GPU,
     GRID,
     HTML,
     LAUNCH,
     SECONDS,
     SEED,
+    SENSITIVITY,
     SHARED,
     STEPS,
+    TIME,
     TRACE,
 )
 
@@ -96,9 +99,13 @@ def cuda(
     json: JSON = None,
     trace: TRACE = None,
     html: HTML = None,
+    time: TIME = False,
+    gpu: GPU = "",
+    sensitivity: SENSITIVITY = False,
     strict: STRICT = False,
 ) -> None:
-    """Compile CUDA C++ and check a launch of one of its kernels; findings stand at lines of the source.
+    """Compile CUDA C++ and check a launch of one of its kernels; findings, and with --time where the time goes, stand
+    at lines of the source.
 
     nvcc compiles where it is there, else NVRTC (pip install nvidia-cuda-nvrtc). Arguments are described by --arg, one
     for each parameter, or in a launch file as for PTX; others are made up.
@@ -117,7 +124,8 @@ def cuda(
         values = {"launch": described, "elements": elements, "seed": seed}
         limits = {"max_seconds": max_seconds, "budget": budget, "exact": exact}
         results = {"json": json, "trace": trace, "html": html, "stop_at": None, "dump": None, "strict": strict}
-        check(file=made, kernel=compiled.kernel, arch=arch, **shape, **values, **limits, **results)
+        timing = {"time": time, "gpu": gpu, "sensitivity": sensitivity}
+        check(file=made, kernel=compiled.kernel, arch=arch, **shape, **values, **limits, **timing, **results)
 
 
 def arguments_toml(arguments: list[str]) -> str:

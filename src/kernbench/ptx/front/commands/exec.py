@@ -21,11 +21,13 @@ from kernbench.cli.output.document import JSON, write_document
 from kernbench.common.errors import MisuseError
 from kernbench.ptx.doors.driver.library import LibraryError
 from kernbench.ptx.doors.driver.running import driver_environment
+from kernbench.ptx.doors.gpus import whole_architecture
 from kernbench.ptx.doors.opening.environment import child_environment, python_for
 from kernbench.ptx.doors.options import Options
+from kernbench.ptx.doors.predicting import gpu_that_runs
 from kernbench.ptx.doors.records import RUN_SUFFIX
 from kernbench.ptx.doors.summary import KernelSummary, SessionSummary, read_session
-from kernbench.ptx.front.commands.options import EXACT, SCHEDULE, TRACE
+from kernbench.ptx.front.commands.options import EXACT, GPU, SCHEDULE, SENSITIVITY, TRACE
 from kernbench.ptx.front.commands.verdict import NOTHING_RAN, show_verdict
 from kernbench.ptx.front.ending import Ended, end_program
 from kernbench.ptx.launching.blocks import read_blocks
@@ -36,6 +38,8 @@ from kernbench.result.load import load_runs
 from kernbench.result.run import Run, write_bytes
 from kernbench.safety.jobs import allow
 
+# kernels with a timeline in a page or document: those that take most, as each may have millions of bytes
+_DRAWN = 32
 # exit code of a program stopped by --end-after (as in timeout(1)), and the seconds it has to end after SIGTERM
 TIMED_OUT, _GRACE = 124, 10.0
 
@@ -94,8 +98,8 @@ TIME = Annotated[
     bool,
     typer.Option(
         "--time",
-        help="Predict how long launches take on a GPU: of those with the same code, grid and numbers passed the first "
-        "safe one is recorded and timed, and later ones count as alike.",
+        help="Predict how long launches take on a GPU, and say where the time of kernels goes: of launches with the "
+        "same code, grid and numbers passed the first safe one is recorded and timed, and later ones count as alike.",
     ),
 ]
 COMPARE = Annotated[
@@ -147,6 +151,8 @@ def exec_program(
     all_configs: CONFIGS = False,
     best_config: BEST = False,
     time: TIME = False,
+    gpu: GPU = "",
+    sensitivity: SENSITIVITY = False,
     compare: COMPARE = "",
     search: SEARCH = True,
     sms: SMS = None,
@@ -172,19 +178,28 @@ def exec_program(
     options = replace(
         options, checks=checks, schedule=schedule_of(schedule), max_seconds=max_seconds, strict=strict, sms=sms,
         stop_at_finding=stop_at_finding, keep_going=keep_going, all_configs=all_configs, best_config=best_config,
-        time=time, keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
+        time=time or sensitivity or bool(gpu), gpu=_named(gpu, arch), sensitivity=sensitivity,
+        keep_timelines=trace is not None, exact=exact or bool(compare), compare=compare, search=search,
     )  # fmt: skip
     with _folder(records) as folder:
         ended = run_program(python_for(program), options, folder, end_after)
         summary = read_session(folder)
-        traced = None if trace is None else _traced(folder)
-    code = ended.code or _judged(summary, options, allow_no_launches)
-    show_verdict(summary, options, ended, nothing_ran=not ended.code and code == NOTHING_RAN)
-    if trace is not None:
-        _write_trace(trace, traced)
-    _write_pages(html, junit, program, summary, arch)
-    write_document(json, "exec", lambda: _data(summary, options, ended.code))
+        code = ended.code or _judged(summary, options, allow_no_launches)
+        show_verdict(summary, options, ended, nothing_ran=not ended.code and code == NOTHING_RAN)
+        if trace is not None:
+            _write_trace(trace, _traced(folder))
+        _write_pages(html, junit, program, summary, arch)
+        write_document(json, "exec", lambda: _data(summary, options, ended.code))
     raise typer.Exit(code)
+
+
+def _named(gpu: str, arch: str) -> str:
+    """The GPU as every process of the program finds it; one that does not run its code is refused at once."""
+    if not gpu:
+        return ""
+    name = str(Path(gpu).absolute()) if Path(gpu).is_file() else gpu
+    gpu_that_runs(whole_architecture(arch), name)
+    return name
 
 
 def _judged(summary: SessionSummary, options: Options, allow_no_launches: bool) -> int:
@@ -200,11 +215,19 @@ def _judged(summary: SessionSummary, options: Options, allow_no_launches: bool) 
 def _write_pages(html: Path | None, junit: Path | None, program: list[str], summary: SessionSummary, arch: str) -> None:
     """Write the HTML page and the JUnit file, if they are asked for."""
     if html is not None:
-        runs = [(kernel.title, kernel.run(arch)) for kernel in summary.kernels]
+        runs = [(str(run.origin["kernel"]), run) for run in _runs(summary, arch)]
         write_bytes(html, page_html(" ".join(program), runs).encode())
     if junit is not None:
         named = next((word for word in program if word.endswith(".py")), program[0])
         write_bytes(junit, junit_xml([_Case(named, kernel, arch) for kernel in summary.kernels]))
+
+
+def _runs(summary: SessionSummary, arch: str) -> list[Run]:
+    """The kernels as runs, those with the longest predicted time first."""
+    runs = [kernel.run(arch) for kernel in summary.by_time]
+    for run in runs[_DRAWN:]:
+        run.timeline = None
+    return runs
 
 
 @contextmanager
@@ -357,4 +380,6 @@ def _data(summary: SessionSummary, options: Options, code: int) -> dict[str, obj
             for kernel in summary.kernels
         ],
         "unfinished": summary.unfinished,
+        # what `kernbench report` and `compare` read
+        **({"runs": [run.to_dict() for run in _runs(summary, options.arch)]} if options.time else {}),
     }

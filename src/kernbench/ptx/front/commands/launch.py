@@ -9,9 +9,10 @@ from kernbench.cli.arguments.grouped import grouped
 from kernbench.cli.arguments.options import STRICT
 from kernbench.cli.output.console import check_targets, results
 from kernbench.cli.output.inside import check_options
+from kernbench.ptx.doors.terms.blame import blamed
 from kernbench.ptx.front import launch_file
 from kernbench.ptx.front.artefact import read_artefact, skeleton
-from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked
+from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked, TimeAsked
 from kernbench.ptx.front.commands.launching import (
     LaunchOptions,
     comparing_intermediates,
@@ -19,8 +20,10 @@ from kernbench.ptx.front.commands.launching import (
     finish,
     keep_first_wrong,
     launch_kernel,
+    machine_for,
     maybe_stop,
     read_module,
+    with_time,
 )
 from kernbench.ptx.front.commands.options import (
     ARRAYS,
@@ -63,6 +66,7 @@ def launch_artefact(
     device: DEVICE = "emulator",
     exact: EXACT = False,
     limits: LimitsAsked,
+    timing: TimeAsked,
     out: ARRAYS = None,
     wanted: ResultsAsked,
     strict: STRICT = False,
@@ -88,10 +92,14 @@ def launch_artefact(
         results().print(f"wrote {write_launch}: fill it in, then --launch {write_launch}", soft_wrap=True)
         return
     options: LaunchOptions = {"budget": limits.limits}
+    machine = machine_for(timing, module.arch)
     if device == "emulator":
         options["exact"] = exact
+        if machine is not None and wanted.stop_at is None and not first_wrong:
+            options["record"] = True
     maybe_stop(wanted, "ptx launch", module, described, device, "", elements, options, strict)
     comparing = comparing_intermediates(first_wrong, wanted.stop_at, device, described, options)
     result = launch_kernel(module, described, device, "", elements, options)
+    result.findings = blamed(result.findings, found.compiler)
     keep_first_wrong(result, comparing)
-    finish("ptx launch", found.ptx, result, out, wanted, strict)
+    finish("ptx launch", found.ptx, with_time(result, machine, timing.sensitivity), out, wanted, strict)

@@ -16,9 +16,10 @@ from kernbench.cli.output.console import FOUND, RIGHT_AND_SAFE, errors, results
 from kernbench.cli.output.document import write_document
 from kernbench.cli.output.inside import check_first_wrong, stop_and_print
 from kernbench.common.errors import BenchError, KernbenchError
-from kernbench.ptx.front.commands.asked import LaunchAsked, ResultsAsked
+from kernbench.ptx.front.commands.asked import LaunchAsked, ResultsAsked, TimeAsked
 from kernbench.ptx.front.launch_file import Arguments, LaunchFile, choose_kernel, read_launch_file
 from kernbench.ptx.machine.model import Gpu, bundled, load, unfit
+from kernbench.ptx.target import TARGET
 from kernbench.ptx.text.checkpoints import PtxCheckpoint
 from kernbench.ptx.text.errors import PtxError
 from kernbench.ptx.text.module import Kernel, Module
@@ -214,14 +215,26 @@ def keep_first_wrong(result: Run, comparing: Intermediates | None) -> None:
         result.views["first_wrong"] = comparing.view()
 
 
-def gpu_for(name: str, arch: str) -> Gpu:
-    """The GPU of that name, or the first bundled one that can run code for the architecture."""
-    if name:
-        return load(name)
+def machine_for(asked: TimeAsked, arch: str) -> Gpu | None:
+    """The GPU whose time is asked for: the named one, or the first bundled one that can run code for the architecture.
+
+    None if no time is asked for.
+    """
+    if not asked.wanted:
+        return None
+    if asked.gpu:
+        return load(asked.gpu)
     fitting = [gpu for gpu in map(load, (Gpu.whole, *bundled())) if not unfit(arch, gpu)]
     if not fitting:
         raise BenchError(f"no bundled GPU runs {arch}: name one with --gpu ({', '.join(bundled())}, or a TOML file)")
     return fitting[0]
+
+
+def with_time(result: Run, machine: Gpu | None, sensitivity: bool) -> Run:
+    """The run with its time on a GPU; as it is without one."""
+    if machine is None:
+        return result
+    return TARGET.retime_with_changes(result, machine) if sensitivity else TARGET.retime(result, machine)
 
 
 def finish(

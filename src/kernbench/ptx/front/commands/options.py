@@ -46,7 +46,7 @@ EXACT = Annotated[
     bool,
     typer.Option(
         "--exact",
-        help="Add in wgmma as an H200 does and round where ptxas would: takes longer. A GPU has its own bits.",
+        help="Round where ptxas would (products that only sums use are fused with them). A GPU has its own bits.",
     ),
 ]
 SCHEDULE = Annotated[

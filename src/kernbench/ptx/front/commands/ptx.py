@@ -5,10 +5,10 @@ import typer
 from kernbench.cli.arguments.examples import examples
 from kernbench.ptx.front.commands.check import check
 from kernbench.ptx.front.commands.compare_devices import compare_devices
-from kernbench.ptx.front.commands.emit import emit
 from kernbench.ptx.front.commands.info import info
 from kernbench.ptx.front.commands.launch import launch_artefact
 from kernbench.ptx.front.commands.mutate import mutate
+from kernbench.ptx.front.commands.printing import emit, show
 from kernbench.ptx.front.commands.run import run
 
 app = typer.Typer(
@@ -57,3 +57,8 @@ app.command(
     short_help="Parse a file and print it again in its stable form.",
     epilog=examples("kernbench ptx emit my_kernel.ptx --out stable.ptx"),
 )(emit)
+app.command(
+    "show",
+    short_help="What the emulator makes of a file, as text for diff.",
+    epilog=examples("kernbench ptx show --program my_kernel.ptx"),
+)(show)

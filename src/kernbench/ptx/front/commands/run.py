@@ -4,18 +4,19 @@ from kernbench.cli.arguments.grouped import grouped
 from kernbench.cli.arguments.options import BLOCKS, JOBS, STRICT
 from kernbench.cli.output.console import check_targets
 from kernbench.cli.output.inside import check_options
-from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked
+from kernbench.ptx.front.commands.asked import LaunchAsked, LimitsAsked, ResultsAsked, TimeAsked
 from kernbench.ptx.front.commands.launching import (
     LaunchOptions,
     check_part,
     comparing_intermediates,
     described_launch,
     finish,
-    gpu_for,
     keep_first_wrong,
     launch_kernel,
+    machine_for,
     maybe_stop,
     read_module,
+    with_time,
 )
 from kernbench.ptx.front.commands.options import (
     ARCH,
@@ -25,12 +26,8 @@ from kernbench.ptx.front.commands.options import (
     EXACT,
     FILE,
     FIRST_WRONG,
-    GPU,
     SCHEDULE,
-    SENSITIVITY,
-    TIME,
 )
-from kernbench.ptx.target import TARGET
 from kernbench.safety.jobs import allow
 
 
@@ -49,9 +46,7 @@ def run(
     out: ARRAYS = None,
     wanted: ResultsAsked,
     first_wrong: FIRST_WRONG = False,
-    time: TIME = False,
-    gpu: GPU = "",
-    sensitivity: SENSITIVITY = False,
+    timing: TimeAsked,
     blocks: BLOCKS = None,
     jobs: JOBS = 0,
 ) -> None:
@@ -69,16 +64,14 @@ def run(
     options: LaunchOptions = {"budget": limits.limits}
     if device == "emulator":
         options |= {"checks": checks, "exact": exact, "schedule": int(schedule) if schedule.isdecimal() else schedule}
-    check_part(blocks, device, time or bool(gpu) or sensitivity)
+    check_part(blocks, device, timing.wanted)
     if blocks is not None:
         options["blocks"] = blocks
-    machine = gpu_for(gpu, arch or module.arch) if time or gpu or sensitivity else None
+    machine = machine_for(timing, arch or module.arch)
     if machine is not None and device == "emulator" and wanted.stop_at is None and not first_wrong:
         options["record"] = True
     maybe_stop(wanted, "ptx run", module, described, device, arch, asked.elements, options, strict)
     comparing = comparing_intermediates(first_wrong, wanted.stop_at, device, described, options)
     result = launch_kernel(module, described, device, arch, asked.elements, options)
     keep_first_wrong(result, comparing)
-    if machine is not None:
-        result = TARGET.retime_with_changes(result, machine) if sensitivity else TARGET.retime(result, machine)
-    finish("ptx run", file, result, out, wanted, strict)
+    finish("ptx run", file, with_time(result, machine, timing.sensitivity), out, wanted, strict)

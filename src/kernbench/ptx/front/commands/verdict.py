@@ -1,7 +1,7 @@
 """Prints the verdict of `kernbench exec`: formal findings, faults, a table of kernels, and notes."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from math import prod
 
 from rich.console import Console
@@ -17,6 +17,7 @@ from kernbench.ptx.front.commands.agreement import show_agreement
 from kernbench.ptx.front.ending import Ended
 from kernbench.report import finding_text, formal_text
 from kernbench.report.time.explanation import duration, row_text
+from kernbench.report.time.kernels import kernels_text
 from kernbench.result.run import Run, Status
 
 # exit code where the program ended well, but no kernel was run
@@ -51,9 +52,14 @@ def _show_kernels(console: Console, summary: SessionSummary, options: Options, e
         if len(titles) > 1:
             console.print(f"  in {len(titles)} kernels: {', '.join(titles)}\n", soft_wrap=True)
     console.print(_table(summary, options))
+    timed = summary.by_time if options.time else []
+    explained = list(kernels_text([(kernel.title, kernel.run(options.arch)) for kernel in timed]))
+    for _, text in explained:
+        console.print(text, highlight=False, soft_wrap=True, end="")
+    said = {str(run.origin["kernel"]) for run, _ in explained}
     if options.compare:
         show_agreement(console, summary, options.compare)
-    for line in (*_left_out(summary, options), *_notes(summary, ended.code)):
+    for line in (*_left_out(summary, options), *_notes(summary, ended.code, said)):
         console.print(line, soft_wrap=True)
     if ended.by:
         console.print(f"{ended.by}; what was found until then is above")
@@ -90,6 +96,8 @@ def _of_library(library: str, causes: list[Cause]) -> Text:
         lines = len({cause.finding.where for cause in causes if cause.finding.kind == kind})
         more = f" ({count} findings at {lines} lines, of which this is the first)" if count > 1 else ""
         text.append(f"    {first.where}: {kind}: {first.message}{more}\n")
+        if first.is_compilers:
+            text.append(f"      {first.blame}\n")
     text.rstrip()
     return text
 
@@ -119,8 +127,8 @@ def _blocks(count: int) -> str:
     return "1 block (number 0)" if count == 1 else f"{count:,} blocks (0 to {count - 1:,})"
 
 
-def _notes(summary: SessionSummary, code: int = 0) -> Iterator[str]:
-    """Notes printed below the table; `code` is the program's exit code."""
+def _notes(summary: SessionSummary, code: int = 0, said: Set[str] = frozenset()) -> Iterator[str]:
+    """Notes printed below the table; `code` is the program's exit code, and `said` the kernels explained before."""
     for kernel in summary.kernels:
         yield from (f"{kernel.title}, {error}" for error in (*kernel.errors, kernel.accepted) if error)
         for tuned in dict.fromkeys(kernel.tuned):
@@ -129,7 +137,7 @@ def _notes(summary: SessionSummary, code: int = 0) -> Iterator[str]:
             yield f"{kernel.title}: {kernel.parting}"
         if kernel.untimed:
             yield f"{kernel.title}: no time: {kernel.untimed}"
-    yield from _of_times(summary)
+    yield from _of_times(summary, said)
     yield from _without_lines(summary)
     if summary.in_a_row_ps:
         yield f"all launches {row_text(summary.in_a_row_ps)}"
@@ -151,15 +159,15 @@ def _often(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _of_times(summary: SessionSummary) -> Iterator[str]:
-    """Notes on how times were predicted; each names its kernels if not all have the same note."""
+def _of_times(summary: SessionSummary, said: Set[str] = frozenset()) -> Iterator[str]:
+    """Notes on how times were predicted, but of kernels in `said`; each names its kernels if they differ."""
     notes: dict[str, dict[str, None]] = {}
     for kernel in summary.kernels:
-        for launch in kernel.launches:
+        for launch in kernel.launches if kernel.title not in said else ():
             if "time_note" in launch.get("predicted", {}):
                 notes.setdefault(launch["predicted"]["time_note"], {})[kernel.title] = None
     for note, titles in notes.items():
-        yield note if len(notes) == 1 else f"{', '.join(titles)}: {note}"
+        yield note if len(notes) == 1 and not said else f"{', '.join(titles)}: {note}"
 
 
 def _without_lines(summary: SessionSummary) -> Iterator[str]:
@@ -175,19 +183,19 @@ def _without_lines(summary: SessionSummary) -> Iterator[str]:
 def _table(summary: SessionSummary, options: Options) -> Table:
     """The table of the verdict: a row for each kernel."""
     table = Table(title=f"{options.arch}: {summary.headline}", title_justify="left")
-    timed = ("predicted",) if options.time else ()
-    for name in ("kernel", "launches", "checked", "instructions", "seconds", *timed, "findings"):
+    # a narrow terminal has no room for both
+    work = "predicted" if options.time else "instructions"
+    for name in ("kernel", "launches", "checked", work, "seconds", "findings"):
         table.add_column(name, justify="left" if name in ("kernel", "findings") else "right", overflow="fold")
-    for kernel in summary.kernels:
+    for kernel in summary.by_time:
         formal = f" ({len(kernel.formal)} formal)" if kernel.formal else ""
         instructions = sum(launch["thread_instructions"] for launch in kernel.launches)
         table.add_row(
             kernel.title,
             str(len(kernel.launches)),
             str(kernel.checked),
-            f"{instructions:,}",
+            _predicted(kernel) if options.time else f"{instructions:,}",
             f"{kernel.seconds:.2f}",
-            *([] if not options.time else [_predicted(kernel)]),
             Text(kernel.verdict + formal, style="dim" if kernel.ok else "red"),
         )
     return table

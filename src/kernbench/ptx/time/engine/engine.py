@@ -12,12 +12,13 @@ from kernbench.ptx.time.engine.agenda import first_due, look_next
 from kernbench.ptx.time.engine.clusters import bulk_load, bulk_shared, cluster_arrive, cluster_wait, concerned, remote
 from kernbench.ptx.time.engine.dispatch import finish_warp, start_cluster
 from kernbench.ptx.time.engine.memory import copy, levels, missed, served, spread, traffic, written_through
-from kernbench.ptx.time.engine.reasons import Reason
+from kernbench.ptx.time.engine.reasons import WAIT_BY_THEMSELVES, Reason
 from kernbench.ptx.time.engine.tensor import beside_operands, tensor_step
 from kernbench.ptx.time.engine.waiting import arrive, barrier, commit, join_group, wait, wait_group
 
 _ISSUED, _FIXED, _PIPE, _QUEUE = int(Reason.ISSUED), int(Reason.FIXED), int(Reason.PIPE), int(Reason.QUEUE)
 _NOT_SELECTED, _BRANCH = int(Reason.NOT_SELECTED), int(Reason.BRANCH)
+_BY_THEMSELVES = tuple(map(int, WAIT_BY_THEMSELVES))
 
 
 @part
@@ -281,8 +282,17 @@ def _count(w, op, done, taken, ops, warps):  # type: ignore[no-untyped-def]
 
 
 @part
-def _account(w, op, now, weight, warps, stalls, issued, interval):  # type: ignore[no-untyped-def]
-    """Attribute the time since the warp's last instruction to reasons."""
+def _waits_itself(op, why, ops):  # type: ignore[no-untyped-def]
+    """Whether an instruction waits by itself, as a barrier does, so that the time after it is its own."""
+    return why in _BY_THEMSELVES and ops[op, c.REASON] == why
+
+
+@part
+def _account(w, op, before, now, weight, warps, ops, stalls, issued, interval):  # type: ignore[no-untyped-def]
+    """Attribute the time since the warp's last instruction, `before`, to reasons.
+
+    It belongs to the instruction that waits: a barrier, a wait for copies, a fence; or to the one that needs a result.
+    """
     since, why = warps[w, c.W_ISSUED], warps[w, c.W_WHY]
     issued[op] += weight
     if now <= since:
@@ -292,7 +302,7 @@ def _account(w, op, now, weight, warps, stalls, issued, interval):  # type: igno
     stable = max(min(warps[w, c.W_FIXED], now) - since - slot, 0)
     stalls[op, _BRANCH if why == _BRANCH else _FIXED] += stable * weight
     depended = max(min(warps[w, c.W_READY], now) - max(warps[w, c.W_FIXED], since + slot), 0)
-    stalls[op, why] += depended * weight
+    stalls[before if _waits_itself(before, why, ops) else op, why] += depended * weight
     rest = now - since - slot - stable - depended
     if rest > 0:
         stalls[op, warps[w, c.W_HELD]] += rest * weight
@@ -398,7 +408,10 @@ def simulate(tables, path, grid, state, servers, constants, counts, stalls, issu
         if noted < len(notes):
             counts[c.NOTED] = noted + 1
             _note(notes, noted, w, op, now, warps, ctas)
-        _account(w, op, now, ctas[warps[w, c.W_CTA], c.C_WEIGHT], warps, stalls, issued, constants[c.ISSUE])
+        # a warp's first instruction has none before it, and waits for none
+        before = path_op[max(at - 1, 0)]
+        weight = ctas[warps[w, c.W_CTA], c.C_WEIGHT]
+        _account(w, op, before, now, weight, warps, tables[0], stalls, issued, constants[c.ISSUE])
         warps[w, c.W_ISSUED] = now
         warps[w, c.W_AT] = at + 1
         count += 1

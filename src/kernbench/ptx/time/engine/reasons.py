@@ -29,3 +29,7 @@ class Reason(IntEnum):
     FETCH = 14
     # nanosleep
     SLEEP = 15
+
+
+# those for which instructions wait by themselves; results are waited for by the instruction that needs them
+WAIT_BY_THEMSELVES = (Reason.BARRIER, Reason.MBARRIER, Reason.GROUP, Reason.FENCE, Reason.SLEEP)

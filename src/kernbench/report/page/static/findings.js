@@ -42,9 +42,15 @@ function findingCard(run, one, note, grouped, rank = "") {
     note ? el("p", null, el("b", null, "acknowledged: "), note) : null,
     el("pre", { class: "message" }, one.message),
     el("div", { class: "places" }, places),
-    one.hint && !note ? el("p", null, el("b", null, "next: "), one.hint) : null,
+    one.blame ? el("p", null, el("b", null, blameText(one.blame))) : null,
+    one.hint && !note && !(one.blame && one.blame.who === "compiler") ? el("p", null, el("b", null, "next: "), one.hint) : null,
   );
 }
+
+const blameText = ({ who, name, mended_in: mended }) =>
+  who === "library"
+    ? `in a kernel of a library (${name}): its fault, or that of its arguments`
+    : `a fault of the ${who} (${name}), not of the program${mended ? `; ${mended} and later do not have it` : ""}`;
 
 // so many are simply shown; of more, the first few of each kind, and the others behind a line of text
 const FEW = 5,

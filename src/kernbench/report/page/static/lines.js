@@ -78,7 +78,7 @@ function stallsPart(run) {
         .slice(0, 4)
         .map(([name, share]) => `${name} ${percent(share)}`)
         .join(", "),
-      isNumber(row.bytes) ? quantity(row.bytes, "B") : "",
+      isNumber(row.bytes) ? quantity(row.bytes + (row.shared_bytes || 0), "B") : "",
       percent(row.coalescing, 0),
       percent(row.bank_efficiency, 0),
     ];

@@ -33,6 +33,8 @@ async function showRun(run, panel) {
     panel.append(section("Limits: where the time goes", null, () => limitsPart(run)));
   if (rowsOf(run.metrics.advice).length || rowsOf(run.metrics.changes).length)
     panel.append(section("Advice", null, () => advicePart(run)));
+  if (rowsOf(run.views.by_source).length)
+    panel.append(section("Source: where the warps spend their cycles", null, () => hotSourcePart(run)));
   if (rowsOf(run.views.stalls).length)
     panel.append(section("Lines: what warps waited for", null, () => stallsPart(run)));
   const line = run.timeline ? await decodeTimeline(run.timeline) : null;

@@ -98,8 +98,14 @@ function fastCard(run) {
   const repeats = metrics.repeats;
   if (repeats && isNumber(repeats.count))
     lines.push(`${duration(time * repeats.count)} for ${repeats.count} ${repeats.of}`);
+  const all = metrics.in_all;
   const launches = Array.isArray(run.launches) ? run.launches.length : 0;
-  if (launches) lines.push(`${launches} launches, one after the other`);
+  if (all && all.launches > 1)
+    lines.push(
+      `launch ${all.longest}${all.site ? ` (${all.site})` : ""}, which takes longest of ${whole(all.launches)}; ` +
+        `${duration(all.time_ps)} for all of them`,
+    );
+  else if (launches) lines.push(`${launches} launches, one after the other`);
   return el(
     "div",
     null,

@@ -96,10 +96,5 @@ class MatrixBatch(AsynchronousBatch, Protocol):
     """What matrix units need from their batch."""
 
     @property
-    def exact(self) -> bool:
-        """Whether products are added in the hardware's order, bit for bit."""
-        ...
-
-    @property
     def checks(self) -> BatchObserver:
         """The observer."""

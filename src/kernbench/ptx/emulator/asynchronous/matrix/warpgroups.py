@@ -22,7 +22,6 @@ from kernbench.ptx.emulator.lanes.lanes import WARP
 from kernbench.ptx.emulator.memory.tiles import (
     HALVES,
     Operand,
-    Tiles,
     are_equal,
     gather,
     gather_halves,
@@ -37,8 +36,6 @@ from kernbench.ptx.numerics.matrix.warpgroup import accumulators, operand_a, reg
 from kernbench.ptx.numerics.matrix.wide import accumulate, float32_of, float32_table, product
 
 WARPS = 4
-# bytes of products to compute at once: as much as caches hold
-_PRODUCTS = 1 << 21
 # maximal number of cached sets of warps
 _MOST_CREWS = 1 << 10
 
@@ -336,11 +333,7 @@ class _Chain(NamedTuple):
 
 
 class _Performer:
-    """Performs operations in order; accumulators stay matrices while they are reused.
-
-    Operands are final when operations are performed, so the products of consecutive operations on the same accumulators
-    are computed at once, and added in order.
-    """
+    """Performs operations in order, with an H200's bits; accumulators stay matrices while they are reused."""
 
     def __init__(self, batch: MatrixBatch, crew: Callable[[Array], Crew]):
         self._batch, self._crew = batch, crew
@@ -357,18 +350,8 @@ class _Performer:
         sums = None
         if events[0].adding:
             sums = self._accumulators(form, crew.ordered)
-        if self._batch.exact and form.kinds[0] != "s32":
-            for event in events:
-                sums = self._exactly(event.part(crew.order), sums, together(event, crew))
-            events = []
-        while events:
-            units = together(events[0], crew)
-            count = self._alike(events, units, crew)
-            products = self._products(events[:count], units, crew)
-            products = products.reshape(count, len(crew.ordered), 16, -1)
-            fast = self._batch.launch.fast.products_together
-            sums = _all_added(events[:count], products, sums, crew.order, fast)
-            events = events[count:]
+        for event in events:
+            sums = self._added(event.part(crew.order), sums, together(event, crew))
         assert sums is not None
         if form.kinds[0] == "f16":
             # NaN as the tensor core gives it
@@ -386,87 +369,55 @@ class _Performer:
         take_accumulators(self._bank, form.d_rows, warps, found)
         return found
 
-    def _exactly(self, event: Issued, kept: Array | None, units: int) -> Array:
-        """The accumulators after an operation, with the hardware's order of addition."""
+    def _added(self, event: Issued, kept: Array | None, units: int) -> Array:
+        """The accumulators after an operation of warps in the order of their warpgroups, with the hardware's bits."""
         form, ctas = event.form, event.warps[::units] % self._batch.ctas
-        tile = form.b_operand
-        b = gather(self._batch, ctas, _tiles([event.b[::units]], tile), tile)
-        a = self._left([event], units, ctas, self._crew(event.warps), event.meta)
+        b = self._gathered(event.b[::units], ctas, form.b_operand)
+        a = self._left(event, units, ctas)
         if form.negated:
             a = -a
-        addend = _addend(event, kept, np.arange(len(event.adds)))
+        addend = _addend(event, kept)
+        if form.kinds[0] == "s32":
+            made: Array = product(a, b).reshape(len(event.warps), 16, -1)
+            found: Array = accumulate(made, addend, "s32", form.saturates)
+            return found
         if addend is not None:
             addend = addend.reshape(len(b), 16 * units, -1)
         return exact_sums(a, b, addend, form.kinds).reshape(len(event.warps), 16, -1)
 
-    def _alike(self, events: list[Issued], units: int, crew: Crew) -> int:
-        """How many operations from the first on have the same shape, so that their products are computed at once."""
-        form, nbytes = events[0].form, len(events[0].warps) * 16 * events[0].form.n * 4
-        apart = form.selector is not None or not self._batch.launch.fast.products_together
-        most = 1 if apart else max(1, min(len(events), _PRODUCTS // nbytes))
-        count = 1
-        while count < most and form.shape == events[count].form.shape and together(events[count], crew) == units:
-            count += 1
-        return count
-
-    def _products(self, events: list[Issued], units: int, crew: Crew) -> Array:
-        """The products of operations of the same shape: [operations, warpgroups or warps, rows, n]."""
-        ctas = np.concatenate((crew.ordered[::units] % self._batch.ctas,) * len(events))
-        b = self._gathered([event.b for event in events], ctas, crew.order[::units], events[0].form.b_operand, True)
-        meta = events[0].meta
-        a = self._left(events, units, ctas, crew, None if meta is None else meta[crew.order])
-        return product(a, b)
-
-    def _gathered(
-        self, descriptors: list[Array], ctas: Array, first: Array, operand: Operand, across: bool = False
-    ) -> Array:
-        """The tiles of operations' descriptors, each of the warps `first`."""
+    def _gathered(self, descriptors: Array, ctas: Array, operand: Operand) -> Array:
+        """The tiles of descriptors."""
         if operand.kind in HALVES and self._batch.launch.fast.half_tiles:
-            named = b"".join([each[first].tobytes() for each in descriptors])
-            return gather_halves(self._batch, ctas, layout_of(named, operand, wgmma_descriptor), operand, across)
-        return gather(self._batch, ctas, _tiles([each[first] for each in descriptors], operand), operand, across)
+            layout = layout_of(descriptors.tobytes(), operand, wgmma_descriptor)
+            return gather_halves(self._batch, ctas, layout, operand)
+        return gather(self._batch, ctas, tiles_of(descriptors, operand, wgmma_descriptor), operand)
 
-    def _left(self, events: list[Issued], units: int, ctas: Array, crew: Crew, meta: Array | None) -> Array:
-        """A as [operations and warpgroups, 64, k], or [operations and warps, 16, k] if these are not contiguous.
-
-        `meta` is the metadata of a sparse A, in the order of the warpgroups.
-        """
-        held, form = self._held(events, units, ctas, crew), events[0].form
-        if meta is None or form.selector is None:
+    def _left(self, event: Issued, units: int, ctas: Array) -> Array:
+        """A as [warpgroups, 64, k], or [warps, 16, k] if these are not contiguous."""
+        held, form = self._held(event, units, ctas), event.form
+        if event.meta is None or form.selector is None:
             return held
-        where = columns_of(meta, f"m16n8k{form.k}", form.kinds[1], form.selector)
+        where = columns_of(event.meta, f"m16n8k{form.k}", form.kinds[1], form.selector)
         whole: Array = expanded(held.reshape(-1, 16, form.held), where, form.k)
         return whole.reshape(-1, 16 * units, form.k)
 
-    def _held(self, events: list[Issued], units: int, ctas: Array, crew: Crew) -> Array:
+    def _held(self, event: Issued, units: int, ctas: Array) -> Array:
         """The stored elements of A."""
-        form, warps = events[0].form, crew.ordered
+        form, warps = event.form, event.warps
         if form.a_rows is not None and form.kinds[1] in HALVES and self._batch.launch.fast.half_tiles:
-            taken: Array = np.empty((len(events), len(warps), 16, form.held), np.float32)
-            rows = np.array([event.form.a_rows for event in events])
-            take_left(self._bank, rows, warps, float32_table(form.kinds[1]), taken)
+            taken: Array = np.empty((1, len(warps), 16, form.held), np.float32)
+            take_left(self._bank, form.a_rows[None], warps, float32_table(form.kinds[1]), taken)
             return taken.reshape(-1, 16 * units, form.held)
         if form.a_rows is not None:
-            rows = np.stack([event.form.a_rows for event in events if event.form.a_rows is not None], axis=1)
-            found = self._registers[rows[:, :, None], warps[None, None, :]].reshape(len(rows), -1, WARP)
+            found = self._registers[form.a_rows[:, None], warps[None, :]].reshape(len(form.a_rows), -1, WARP)
             held: Array = float32_of(operand_a(found, form.kinds[1]), form.kinds[1])
             return held.reshape(-1, 16 * units, form.held)
-        descriptors = [event.a for event in events if event.a is not None]
-        found = self._gathered(descriptors, ctas, crew.order[::units], form.a_operand)
+        assert event.a is not None
+        tiles = self._gathered(event.a[::units], ctas, form.a_operand)
         if units == WARPS:
-            return found
-        part = np.tile(warps // self._batch.ctas % WARPS, len(events))
-        own: Array = found.reshape(-1, WARPS, 16, form.held)[np.arange(len(part)), part]
+            return tiles
+        own: Array = tiles.reshape(-1, WARPS, 16, form.held)[np.arange(len(warps)), warps // self._batch.ctas % WARPS]
         return own
-
-
-def _tiles(descriptors: list[Array], operand: Operand) -> list[Tiles]:
-    """The tiles of several operations, concatenated; of one operation, most descriptors are equal."""
-    found, begin = [], 0
-    for those in descriptors:
-        found += tiles_of(those, operand, wgmma_descriptor, begin)
-        begin += len(those)
-    return found
 
 
 def chains_of(events: list[Issued], crew: Callable[[Array], Crew]) -> list[list[Issued]]:
@@ -529,36 +480,9 @@ def together(event: Issued, crew: Crew) -> int:
     return WARPS if (ordinals == ordinals[:, :1]).all() else 1
 
 
-def _all_added(events: list[Issued], products: Array, kept: Array | None, order: Array, fast: bool) -> Array:
-    """The accumulators after operations whose products are given, added in order; `fast` if without copies."""
-    first, form, everybody = events[0], events[0].form, len(order)
-    plain = fast and form.kinds[0] == "f32" and not form.negated and first.adding in (0, everybody)
-    if plain and all(not event.form.negated and event.adding == everybody for event in events[1:]):
-        sums: Array = products[0]
-        if first.adding:
-            assert kept is not None
-            np.add(sums, kept.view(np.float32), out=sums)
-        for more in products[1:]:
-            np.add(sums, more, out=sums)
-        return sums.view(np.uint32)
-    for event, made in zip(events, products, strict=True):
-        kept = _added(event, made, kept, order)
-    assert kept is not None
-    return kept
-
-
-def _added(event: Issued, sums: Array, kept: Array | None, order: Array) -> Array:
-    """The accumulators after an operation with products `sums`."""
-    form = event.form
-    if form.negated:
-        np.negative(sums, out=sums)
-    found: Array = accumulate(sums, _addend(event, kept, order), form.kinds[0], form.saturates)
-    return found
-
-
-def _addend(event: Issued, kept: Array | None, order: Array) -> Array | None:
+def _addend(event: Issued, kept: Array | None) -> Array | None:
     """What the products are added to: accumulators of the warps that add, zeros for others; None if none adds."""
     if not event.adding or kept is None or event.adding == len(event.adds):
         return kept if event.adding else None
-    found: Array = np.where(event.adds[order][:, None, None], kept, kept.dtype.type(0))
+    found: Array = np.where(event.adds[:, None, None], kept, kept.dtype.type(0))
     return found

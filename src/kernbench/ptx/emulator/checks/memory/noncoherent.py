@@ -10,11 +10,13 @@ mark has the thread that read it this way, or says that several did, and the cel
 write what it alone has read: in-place kernels do, and what they store depends on what they have loaded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.checks.findings.reporter import Reporter, actor_name
 from kernbench.ptx.emulator.checks.memory.memory import MemoryReporter
 from kernbench.ptx.emulator.lanes.arrays import Bools, Int64s, UInt32s, UInt64s
@@ -71,7 +73,7 @@ class NoncoherentLoads:
         reporter: Reporter,
         memory: MemoryReporter,
         numbers: AccessSites,
-        cells: tuple[UInt64s, UInt32s],
+        cells: Callable[[], tuple[UInt64s, UInt32s]],
     ):
         program = reporter.program
         # speculative loads whose value is unused do not count
@@ -80,19 +82,37 @@ class NoncoherentLoads:
         self._reporter = reporter
         self._memory = memory
         self._numbers = numbers
-        self._cells, self._lanes = cells
-        self._first = int(self._cells[-1, 0])
-        # for each word, and for each byte of partly read words: the reading thread plus one; for each word, the first
-        # site
-        lines = len(self._cells) if self.sites else 0
-        self._readers: dict[int, UInt32s] = {
-            unit: sparse_zeros(lines * _WORD // unit // 2 + 1).view(np.uint32) for unit in (_WORD, 1)
-        }
-        self._read_at = sparse_zeros(lines // _WORD + 1).view(np.uint16)
+        self._made = cells
         # the marked words, and bytes
         self._marked: dict[int, list[Int64s]] = {_WORD: [], 1: []}
         # reported pairs: the numbers of a write's and a later load's sites
         self._reported: set[tuple[int, int]] = set()
+
+    @cached_property
+    def _cells(self) -> UInt64s:
+        """The shadow cells, and beside them the lanes."""
+        return self._made()[0]
+
+    @cached_property
+    def _lanes(self) -> UInt32s:
+        return self._made()[1]
+
+    @cached_property
+    def _first(self) -> int:
+        """The first byte that has a cell."""
+        return int(self._cells[-1, 0])
+
+    @cached_property
+    def _readers(self) -> dict[int, UInt32s]:
+        """For each word, and for each byte of partly read words: the reading thread plus one."""
+        lines = len(self._cells)
+        return {unit: sparse_zeros(lines * _WORD // unit // 2 + 1).view(np.uint32) for unit in (_WORD, 1)}
+
+    @cached_property
+    def _read_at(self) -> Array:
+        """For each word the first site that read it."""
+        found: Array = sparse_zeros(len(self._cells) // _WORD + 1).view(np.uint16)
+        return found
 
     def read(self, site: Site, threads: Int64s, starts: Int64s, nbytes: int) -> None:
         """Threads of the grid read `nbytes` bytes, each from one of `starts` on."""
