@@ -88,7 +88,7 @@ class PtxTarget(Target):
             why = unfit(run.recording.arch, machine) or _unknown(run.recording)
         if why:
             return replace(run, metrics={**run.metrics, "no_time": why})
-        from kernbench.ptx.time.retiming import retime
+        from kernbench.ptx.advice.retiming import retime
 
         return retime(run, cast(Gpu, machine), drawn, sensitivity)
 

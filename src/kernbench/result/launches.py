@@ -169,8 +169,10 @@ def _rates(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> dict[str
 
 
 def _advice(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> list[Metrics]:
-    """The advice for all launches, largest cost first."""
-    return sorted((one for part in parts for one in part[key]), key=lambda one: -int(one["cost_ps"]))
+    """The advice for all launches, the most useful first: by what a saving counts, where some are less sure."""
+    return sorted(
+        (one for part in parts for one in part[key]), key=lambda one: -int(one.get("worth_ps", one["cost_ps"]))
+    )
 
 
 def _changes(key: str, parts: Sequence[Metrics], times: Sequence[int]) -> list[Metrics]:

@@ -4,9 +4,14 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
+from kernbench.ptx.machine import model
 from kernbench.ptx.recording.kinds import Kind
 from kernbench.ptx.recording.recording import Events, Instructions, LaunchRecording, Traces
 from kernbench.ptx.sass.streams import NO_BARRIER, NO_EVENT, Act, Ops, Pipe, Streams
+from kernbench.ptx.time.changes import Again
+from kernbench.ptx.time.launch import time_launch
+
+GPU = model.load("h200")
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,16 @@ def walked(program: list[Op]) -> list[int]:
 def launch(programs: list[list[Op]], ctas=1, registers=32, shared=0, classes=None, cluster=1):
     """A launch of CTAs whose warp w runs program w (or, with `classes`, of several kinds of CTAs in turn)."""
     kinds = classes or [programs]
-    table = [op for one in kinds for program in one for op in program]
+    table: list[Op] = []
+    offsets: dict[int, int] = {}
     starts, first_of, op_column, event_column, events, path_start = [], [], [], [], [], [0]
-    offset = 0
     for one in kinds:
         for program in one:
+            # warps with the same program have the same instructions
+            if id(program) not in offsets:
+                offsets[id(program)] = len(table)
+                table += program
+            offset = offsets[id(program)]
             first_of.append(len(events))
             for number in walked(program):
                 op_column.append(offset + number)
@@ -68,7 +78,6 @@ def launch(programs: list[list[Op]], ctas=1, registers=32, shared=0, classes=Non
                     events.append((program[number].kind, program[number].event))
             path_start.append(len(op_column))
             starts.append(offset)
-            offset += len(program)
     warps = len(kinds[0])
     count = len(kinds) * warps
     order = [n % len(kinds) for n in range(ctas)]
@@ -132,4 +141,37 @@ def recorded(events, first_of, warps, classes, order, shared, cluster) -> Launch
     )  # fmt: skip
 
 
-__all__ = ["Act", "Kind", "Op", "Pipe", "launch", "load", "replace"]
+def again(programs, **given) -> Again:
+    """A launch as made by `launch`, in which each op is an instruction at a line of its own, timed for an H200."""
+    recording, streams = launch(programs, **given)
+    recording = with_instructions(recording, streams)
+    return Again(recording, streams, GPU, time_launch(recording, streams, GPU))
+
+
+def with_instructions(recording: LaunchRecording, streams: Streams) -> LaunchRecording:
+    """The recording with an instruction for each op of the streams."""
+    count = len(streams.ops)
+    rows = Instructions(
+        streams.ops.line, ("",) * count, ("ld.global.u32",) * count, np.zeros(count, np.int32),
+        ("main",) * count, np.zeros(count, np.uint8), np.zeros(count, bool),
+    )  # fmt: skip
+    instruction = np.zeros(len(recording.events), np.int32)
+    for trace in range(len(recording.traces)):
+        ops, events = streams.of_trace(trace)
+        instruction[events[events != NO_EVENT]] = ops[events != NO_EVENT]
+    return replace(recording, instructions=rows, events=replace(recording.events, instruction=instruction))
+
+
+def reading(sectors: int, lines: int) -> list[list[Op]]:
+    """Warps that read 128 bytes again and again, a line or many of them at once."""
+    return [[load(sectors, lines, first=sectors), Op(Pipe.FMA, wait=1), Op(Pipe.BRANCH, back=2, turns=16)]] * 8
+
+
+def shared(passes: int) -> list[list[Op]]:
+    """Warps that read shared memory in so many passes over its banks."""
+    event = {"wavefronts": passes, "bytes": 128, "lanes": 32}
+    access = Op(Pipe.SHARED, write=0, kind=Kind.SHARED_LOAD, event=event, act=Act.LOAD)
+    return [[access, access, access, Op(Pipe.FMA, wait=1), Op(Pipe.BRANCH, back=4, turns=12)]] * 8
+
+
+__all__ = ["Act", "Kind", "Op", "Pipe", "again", "launch", "load", "reading", "replace", "shared"]

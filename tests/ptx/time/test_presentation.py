@@ -14,10 +14,8 @@ from kernbench.ptx.sass.join.making import UNJOINED
 from kernbench.ptx.sass.streams import Unjoined
 from kernbench.ptx.time import presentation
 from kernbench.ptx.time.causes import ENGINES, GAPS, LAUNCH, REASONS, REST, TAIL, UNITS, explain
-from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.chip.occupancy import Occupancy
 from kernbench.ptx.time.engine.reasons import Reason
-from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.result import CtaSpans, LaunchTime, Stalls, Traffic, Unit
 from kernbench.result.launches import joined_metrics
 from kernbench.result.run import Run, Status
@@ -159,8 +157,7 @@ def test_ctas_lie_on_their_slots_behind_the_launch():
 
 def test_a_run_keeps_what_it_had():
     run = Run({}, [], ("races",), Status.FINISHED, metrics={"warp_instructions": 7}, views={"mine": 1})
-    recording, streams = made.launch([[made.load(), Op(Pipe.FMA, wait=1)]])
-    again = Again(recording, streams, GPU, time_launch(recording, streams, GPU))
+    again = made.again([[made.load(), Op(Pipe.FMA, wait=1)]])
     drawn = presentation.timed(run, again)
     assert drawn.metrics["warp_instructions"] == 7
     assert set(drawn.views) == {"mine", "stalls"}
@@ -170,10 +167,9 @@ def test_a_run_keeps_what_it_had():
 
 
 def test_what_was_not_found_in_machine_code_is_counted_and_said():
-    recording, streams = made.launch([[made.load(), Op(Pipe.FMA, wait=1)]])
-    streams = replace(streams, joined=0.5, unjoined=(Unjoined("no counterpart", 3),), events_without_op=2)
-    again = Again(recording, streams, GPU, time_launch(recording, streams, GPU))
-    metrics = presentation.timed(Run({}, [], (), Status.FINISHED), again).metrics
+    again = made.again([[made.load(), Op(Pipe.FMA, wait=1)]])
+    streams = replace(again.streams, joined=0.5, unjoined=(Unjoined("no counterpart", 3),), events_without_op=2)
+    metrics = presentation.timed(Run({}, [], (), Status.FINISHED), replace(again, streams=streams)).metrics
     assert metrics["unjoined"] == [{"reason": "no counterpart", "steps": 3}]
     assert metrics["events_without_code"] == 2
     assert "3 steps timed by the expansion of PTX: no counterpart" in metrics["time_facts"]

@@ -64,6 +64,7 @@ def test_consumers_wait_while_the_producers_copy_is_under_way(launched):
 
 def test_spans_of_a_warp_do_not_overlap_and_end_with_the_launch(launched):
     recording, streams, time = launched
+    recording = made.with_instructions(recording, streams)
     run = timed(Run({}, [], (), Status.FINISHED), Again(recording, streams, GPU, time))
     line = run.timeline
     for lane, one in enumerate(line.lanes):

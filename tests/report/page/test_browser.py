@@ -47,7 +47,7 @@ def test_a_mesh_run_has_its_parts(quiet, milestone):
 
 
 def test_lines_and_advice_have_their_parts(quiet, tmp_path):
-    advice = {"kind": "bank conflict", "line": 7, "message": "16 passes", "cost_ps": 2_000_000, "by": "timed again"}
+    advice = {"kind": "bank conflict", "line": 7, "message": "16 passes", "cost_ps": 2_000_000, "sure": "sure"}
     advice |= {"hint": "pad rows", "source": {"file": "/home/kernel.py", "line": 3}}
     stalls = {"line": 7, "text": "ld.shared.f32", "issued": 12, "share": 0.5, "waits": {"shared memory": 0.4}}
     stalls |= {"bytes": 4096, "coalescing": None, "bank_efficiency": 0.0625}

@@ -124,9 +124,7 @@ CASE = Annotated[
 
 SENSITIVITY = Annotated[
     bool,
-    typer.Option(
-        "--sensitivity", help="Time large launches again, too, for what rates, accesses and occupancy would save."
-    ),
+    typer.Option("--sensitivity", help="Time large launches again, too, for what higher rates and advice would save."),
 ]
 
 EXACT = Annotated[

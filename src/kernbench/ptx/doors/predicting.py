@@ -67,8 +67,9 @@ class LaunchTimes:
         return self._known[alike], explained
 
     def _timed(self, kernel: Hashable, run: Run) -> tuple[dict[str, object], Run | None]:
+        from kernbench.ptx.advice.retiming import explained
         from kernbench.ptx.time.presentation import measure, warned
-        from kernbench.ptx.time.retiming import explained, time_recording
+        from kernbench.ptx.time.retiming import time_recording
 
         timing = time_recording(run.recording, self.gpu)
         timed = warned(measure(timing.time), run)

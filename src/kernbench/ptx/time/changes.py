@@ -1,22 +1,30 @@
 """What a change would save: the same recording and streams, timed again on a modified GPU or with modified accesses.
 
 A launch is timed again for each change, several changes in parallel. For small launches that takes a fraction of a
-second; larger ones are timed again only on request (`--sensitivity`). Nothing is run or joined again.
+second; larger ones are timed again only on request (`--sensitivity`), or by a sample of their SMs. Nothing is run or
+joined again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+
+import numpy as np
 
 from kernbench.common.errors import KernbenchError
 from kernbench.ptx.machine import Gpu
 from kernbench.ptx.recording.recording import Events, LaunchRecording
 from kernbench.ptx.sass.streams import Streams
+from kernbench.ptx.time.chip.dealing import BUDGET, LEAST_GROUPS
+from kernbench.ptx.time.events import Floats
 from kernbench.ptx.time.launch import time_launch
 from kernbench.ptx.time.result import LaunchTime
 from kernbench.safety.processes.threads import together
 
 # launches up to this many simulated instructions are timed again by default: all changes take about a second
 MOST_UNASKED = 200_000
+# a sample of a launch's SMs that is timed again has about so many instructions; and the most that it may have, where
+# even the smallest sample has more, unless it was asked for
+SAMPLE, MOST_SAMPLED = 200_000, 500_000
 TENTH = 1.1
 # rates of a GPU, by name: parameters that are increased, and parameters that are decreased, if it gets faster
 _RATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -48,26 +56,53 @@ class Change:
 
 @dataclass(frozen=True)
 class Given:
-    """What differs when a launch is timed again; None: unchanged."""
+    """What differs when a launch is timed again; None: unchanged.
+
+    - `times` as much work is timed, and the time of CTAs divided by it: the streams have it, or the grid is repeated,
+      whose CTAs begin one after the other.
+    - `shared` bytes are added to the shared memory of a CTA.
+    - `atomics` is the share of their time that atomics take, by event.
+    """
 
     gpu: Gpu | None = None
     events: Events | None = None
     streams: Streams | None = None
+    atomics: Floats | None = None
+    shared: int = 0
+    times: int = 1
+    repeats_grid: bool = False
 
 
 @dataclass(frozen=True)
 class Again:
-    """A launch timed on a GPU, to be timed again."""
+    """A launch timed on a GPU, to be timed again; about `budget` instructions of it are simulated."""
 
     recording: LaunchRecording
     streams: Streams
     gpu: Gpu
     time: LaunchTime
+    budget: int = field(default=BUDGET)
 
     @property
     def small(self) -> bool:
         """Whether it is timed again by default."""
         return self.time.simulated <= MOST_UNASKED
+
+    @property
+    def least_sample(self) -> float:
+        """How many instructions the smallest sample of its SMs has."""
+        return self.time.instructions * LEAST_GROUPS / float(self.gpu.chip.sms)
+
+    @property
+    def sampled_soon(self) -> bool:
+        """Whether a sample of its SMs is timed in a fraction of a second."""
+        return self.least_sample <= MOST_SAMPLED
+
+    def sampled(self) -> "Again":
+        """The launch timed by a sample of its SMs, if it is large."""
+        if self.time.simulated <= SAMPLE:
+            return self
+        return replace(self, time=time_launch(self.recording, self.streams, self.gpu, SAMPLE), budget=SAMPLE)
 
     def saved(self, *changes: Given) -> list[float]:
         """Seconds that each of the changes saves; never negative.
@@ -79,13 +114,22 @@ class Again:
         return [found[number] for number in range(len(changes))]
 
     def _save(self, found: dict[int, float], number: int, changed: Given) -> None:
-        recording = self.recording if changed.events is None else replace(self.recording, events=changed.events)
+        gpu, streams, recording = changed.gpu or self.gpu, changed.streams or self.streams, self._recording(changed)
         try:
-            other = time_launch(recording, changed.streams or self.streams, changed.gpu or self.gpu)
+            other = time_launch(recording, streams, gpu, self.budget, changed.atomics)
         except KernbenchError:
             found[number] = 0.0
         else:
-            found[number] = max(self.time.seconds - other.seconds, 0.0)
+            once = other.launch_seconds
+            if changed.repeats_grid:
+                once = min(once + other.dispatch_cycles / (other.clock_mhz * 1e6), other.seconds)
+            found[number] = max(self.time.seconds - once - (other.seconds - once) / changed.times, 0.0)
+
+    def _recording(self, changed: Given) -> LaunchRecording:
+        given = self.recording
+        classes = np.tile(given.cta_class, changed.times) if changed.repeats_grid else given.cta_class
+        shared = given.dynamic_shared + changed.shared
+        return replace(given, events=changed.events or given.events, cta_class=classes, dynamic_shared=shared)
 
     def rates(self) -> dict[str, float]:
         """The share of the time that 10 % more of each rate saves."""
@@ -98,9 +142,13 @@ class Again:
         held = self.time.occupancy
         if held.limit == "grid" or -(-self.recording.ctas // int(self.gpu.chip.sms)) <= held.ctas:
             return None
-        roomy, needs = _roomy(self.gpu, self.recording, self.streams, held.ctas + 1)
+        roomy, needs = self.roomy(held.ctas + 1)
         (saved,) = self.saved(Given(gpu=roomy))
         return Change("one more CTA per SM", needs, saved / self.time.seconds)
+
+    def roomy(self, ctas: int) -> tuple[Gpu, str]:
+        """The GPU with room for `ctas` CTAs per SM, and how the kernel would have to shrink to get the same."""
+        return _roomy(self.gpu, self.recording, self.streams, ctas)
 
 
 def _faster(gpu: Gpu, more: tuple[str, ...], less: tuple[str, ...]) -> Gpu:

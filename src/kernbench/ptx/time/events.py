@@ -136,12 +136,17 @@ class EventCosts:
 
 
 def event_costs(
-    recording: LaunchRecording, gpu: Gpu, l1_bytes: float, pace: float = 1.0, resident: float = 1.0
+    recording: LaunchRecording,
+    gpu: Gpu,
+    l1_bytes: float,
+    pace: float = 1.0,
+    resident: float = 1.0,
+    atomic_share: Floats | None = None,
 ) -> EventCosts:
     """One row per event: the time it takes of every server it passes.
 
     `pace` is the ratio of the SM clock to the clock at which costs outside the SMs were measured. `resident` CTAs run
-    at once; each has `l1_bytes` of L1.
+    at once; each has `l1_bytes` of L1. Atomics take the share of their time that `atomic_share` has for each event.
     """
     events = recording.events
     what = np.full(256, codes.NOTHING, np.int64)
@@ -164,7 +169,8 @@ def event_costs(
     sleeps = events.kind == int(Kind.SLEEP)
     extra[sleeps] = _whole(events.phase.astype(np.float64) * (float(gpu.clock.most) / 1e3 * pace))[sleeps]
     atomics = _is(events, _ATOMICS)
-    extra[atomics] = _whole(atomic_cycles(recording, gpu, moved.missing) * pace)[atomics]
+    share = np.ones(len(events)) if atomic_share is None else atomic_share
+    extra[atomics] = _whole(atomic_cycles(recording, gpu, moved.missing) * share * pace)[atomics]
     together = _is(events, (Kind.SHARED_ATOMIC, Kind.CLUSTER_ATOMIC))
     extra[together] = _whole(np.maximum(events.lines, 1) * float(gpu.shared.conflict))[together]
     tensor, of_tensor = tensor_costs(recording, gpu), _is(events, _TENSOR)

@@ -64,33 +64,37 @@ def _count_syncs(counts, paths, bases, start, event_at, what, sync, further):  #
                 contributes = several and event < len(what) and what[event] == codes.MULTICAST
 
 
-def time_launch(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int = BUDGET) -> LaunchTime:
+def time_launch(
+    recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int = BUDGET, atomic_share: Floats | None = None
+) -> LaunchTime:
     """How long the launch takes on `gpu`, as measured between events around it, and why.
 
     If tensor cores exceed the power limit for so long that the clock falls, the launch is simulated once more at its
-    mean clock.
+    mean clock. Atomics take the share of their time that `atomic_share` has for each event.
     """
     clock = clock_of(streams.ops, gpu)
-    made = _at_clock(recording, streams, gpu, budget, clock)
+    made = _at_clock(recording, streams, gpu, budget, clock, atomic_share)
     use = made.busy[Unit.TENSOR] * min(recording.ctas, float(gpu.chip.sms)) / float(gpu.chip.sms)
     if not use:
         return made
     falls = clock_under_power(gpu, use, made.cycles / (clock * 1e6))
     if falls > clock * (1 - WORTH):
         return made
-    made = _at_clock(recording, streams, gpu, budget, falls)
+    made = _at_clock(recording, streams, gpu, budget, falls, atomic_share)
     note = f"the clock falls to {falls:,.0f} MHz on average: tensor cores are used {use:.0%} of the time"
     return replace(made, notes=(*made.notes, note))
 
 
-def _at_clock(recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int, clock: float) -> LaunchTime:
+def _at_clock(
+    recording: LaunchRecording, streams: Streams, gpu: Gpu, budget: int, clock: float, atomic_share: Floats | None
+) -> LaunchTime:
     held = _occupancy(recording, streams, gpu)
     carved = held.ctas * (streams.shared_bytes + recording.dynamic_shared + float(gpu.sm.shared_reserved))
     pace = clock / float(gpu.clock.most)
     resident = min(held.ctas * float(gpu.chip.sms), recording.ctas)
     # the CTAs of an SM share its L1
     of_sm = max(min(held.ctas, -(-recording.ctas // int(gpu.chip.sms))), 1)
-    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0) / of_sm, pace, resident)
+    events = event_costs(recording, gpu, max(float(gpu.sm.l1) - carved, 0.0) / of_sm, pace, resident, atomic_share)
     ops = op_costs(streams.ops, gpu)
     lengths = np.diff(streams.path_start)
     class_paths = streams.trace_path[recording.class_trace].astype(np.int64)

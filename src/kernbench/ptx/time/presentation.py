@@ -7,7 +7,6 @@ import numpy as np
 
 from kernbench.ptx.sass.join.making import EXPANSION, UNJOINED
 from kernbench.ptx.sass.streams import Streams
-from kernbench.ptx.time.advice import advise
 from kernbench.ptx.time.causes import ENGINES, LATENCY, LAUNCH, REASONS, REST, TAIL, UNITS
 from kernbench.ptx.time.changes import Again
 from kernbench.ptx.time.engine.reasons import Reason
@@ -33,20 +32,15 @@ _ACCURACY = {
 _HELD = "how near such times are"
 # share of a launch timed by the expansion of PTX from which on tables mention it
 _WORTH_SAYING = 0.1
-_NOT_TIMED_AGAIN = "a large launch: --sensitivity times it again for what rates, accesses and occupancy would save"
 
 
-def timed(run: Run, again: Again, drawn: bool = True, sensitivity: bool = False) -> Run:
-    """The run with its time; unless `drawn`, without timeline, lines and advice.
-
-    Savings by changes are computed for small launches, and with `sensitivity` for all.
-    """
+def timed(run: Run, again: Again, drawn: bool = True) -> Run:
+    """The run with its time; unless `drawn`, without timeline and lines."""
     time, recording, streams = again.time, again.recording, again.streams
     metrics = {**run.metrics, **warned(measure(time), run), **_joined(streams)}
     metrics["time_facts"] = [*metrics["time_facts"], *_unjoined(streams)]
     if not drawn:
         return replace(run, metrics=metrics)
-    metrics |= _saved(again, sensitivity or again.small)
     views = {**run.views, **LineStalls(time, recording, streams).views()}
     drawn_line = with_warps(timeline(time, recording.entry), time, recording, streams)
     return replace(run, metrics=metrics, views=views, timeline=drawn_line)
@@ -60,15 +54,6 @@ def warned(metrics: Data, run: Run) -> Data:
     said = [f"warning: {kind} is {blame}; this is the time of the code as it is" for blame, kind in faults.items()]
     caveat = ", ".join(filter(None, (metrics["caveat"], "with a compiler's fault")))
     return metrics | {"caveat": caveat, "time_facts": [*said, *metrics["time_facts"]]}
-
-
-def _saved(again: Again, time_again: bool) -> Data:
-    """Savings by changes, and advice; without `time_again` only what needs no further timing."""
-    if not time_again:
-        return {"advice": advise(again, None, False), "advice_note": _NOT_TIMED_AGAIN}
-    one_more = again.one_more_cta()
-    changes = [] if one_more is None else [{"what": one_more.what, "needs": one_more.needs, "saves": one_more.saves}]
-    return {"sensitivity": again.rates(), "changes": changes, "advice": advise(again, one_more, True)}
 
 
 def _joined(streams: Streams) -> Data:

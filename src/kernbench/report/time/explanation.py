@@ -173,7 +173,8 @@ def _advice(text: Text, metrics: Fields) -> None:
         source = one.get("source")
         where = f" at {_at(source)}" if source else ""
         where += f", line {one['line']} of the text" if one["line"] else ""
-        text.append(f"  advice: {one['kind']}{where}, {duration(one['cost_ps'])} ({one['by']}): {one['message']}; ")
+        saves = f"would save {duration(one['cost_ps'])} ({one['sure']})"
+        text.append(f"  advice: {one['kind']}{where}, {saves}: {one['message']}; ")
         text.append(f"{one['hint']}\n")
     if "advice_note" in metrics:
         text.append(f"  {metrics['advice_note']}\n")

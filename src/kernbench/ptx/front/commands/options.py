@@ -108,6 +108,6 @@ SENSITIVITY = Annotated[
     bool,
     typer.Option(
         "--sensitivity",
-        help="Time the launch again for what rates, accesses and occupancy would save, however large it is.",
+        help="Time the launch again for what higher rates and advice would save, however large it is.",
     ),
 ]

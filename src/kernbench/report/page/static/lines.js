@@ -22,7 +22,7 @@ function advicePart(run) {
     duration(one.cost_ps),
     isNumber(one.cost_ps) && isNumber(metrics.time_ps) ? percent(one.cost_ps / metrics.time_ps) : "",
     [String(one.message || ""), el("div", { class: "quiet" }, String(one.hint || ""))],
-    String(one.by || ""),
+    String(one.sure || ""),
   ]);
   const changes = rowsOf(metrics.changes).map((one) => [
     String(one.what || ""),
@@ -38,10 +38,10 @@ function advicePart(run) {
             [
               ["advice", 0],
               ["where", 0],
-              ["costs", 1],
+              ["saves", 1],
               ["share", 1],
               ["what", 0],
-              ["known by", 0],
+              ["sure", 0],
             ],
             advice,
             { class: "advice" },
