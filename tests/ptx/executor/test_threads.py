@@ -16,6 +16,12 @@ pytestmark = pytest.mark.fast_paths
 BLOCKS = 24
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """However short the work is, others are called."""
+    monkeypatch.setattr(running, "_ALONE", -1.0)
+
+
 @pytest.fixture
 def threads(monkeypatch):
     """How many threads each launch had that was run to its end."""
@@ -92,7 +98,9 @@ def test_what_blocks_do_to_each_other_is_found_each_time(body, threads):
 
 def test_rows_that_several_blocks_write_are_as_before_after_a_suspect(threads):
     """Each block writes eight words of a row of memory; the last one is suspect, and all is taken back."""
-    body = "  setp.ge.u32 %p0, %r0, 8;\n  @%p0 bra DONE;\n  mad.lo.u32 %r3, %r1, 8, %r0;\n  mul.wide.u32 %rd2, %r3, 4;\n"
+    body = (
+        "  setp.ge.u32 %p0, %r0, 8;\n  @%p0 bra DONE;\n  mad.lo.u32 %r3, %r1, 8, %r0;\n  mul.wide.u32 %rd2, %r3, 4;\n"
+    )
     body += "  add.u64 %rd4, %rd1, %rd2;\n  ld.global.u32 %r10, [%rd4];\n  add.u32 %r10, %r10, 7;\n" + STORE
     body += f"  setp.eq.u32 %p1, %r1, {BLOCKS - 1};\n  @%p1 st.global.u32 [%rd1+{64 * 4 * BLOCKS}], %r10;\nDONE:\n"
     one = launched(body, 1)

@@ -7,7 +7,7 @@ is as before, and the emulator runs the launch from the beginning and says what 
 import logging
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
 from threading import Lock
 from weakref import WeakKeyDictionary
@@ -31,6 +31,8 @@ from kernbench.ptx.executor.tables import accesses_of, arrays_of
 _LOG = logging.getLogger(__name__)
 # seconds between looks at the clock
 _SLICE = 0.05
+# seconds of work that one thread does alone
+_ALONE = 0.01
 _MOST_WARPS = 32
 # warps that run an instruction together in the emulator, at most
 _TOGETHER = 512
@@ -140,17 +142,23 @@ class _Run:
         arrays, self._held = arrays_of(launch, stamps)
         written = sum(held.count for held in self._held)
         maps, accesses = _MAPS.get(launch.program, ()), accesses_of(launch)
-        shared = Shared(launch, rows, ready, first, stamps.epoch, arrays, accesses, written, maps, threads)
-        self.states = [BlockState(shared) for _ in range(threads)]
+        self._shared = Shared(launch, rows, ready, first, stamps.epoch, arrays, accesses, written, maps, threads)
+        self.states = [BlockState(self._shared)]
         self._turn, self._next, self._done = Lock(), 0, 0
+        self._others: list[Future[None]] = []
 
     def go(self) -> bool:
         """Run all blocks; False after a suspect, with everything taken back."""
         try:
-            if len(self.states) == 1:
-                self._work(self.states[0])
-            else:
-                self._work_together()
+            with ThreadPoolExecutor(self._shared.threads) as pool:
+                try:
+                    self._work(self.states[0], pool)
+                    for other in self._others:
+                        other.result()
+                except BaseException:
+                    # the others end soon
+                    self._next = self.blocks
+                    raise
         except BaseException:
             self._take_back()
             raise
@@ -160,17 +168,15 @@ class _Run:
         self._count()
         return True
 
-    def _work_together(self) -> None:
-        with ThreadPoolExecutor(len(self.states)) as pool:
-            try:
-                list(pool.map(self._work, self.states))
-            except BaseException:
-                # the others end soon
-                self._next = self.blocks
-                raise
+    def _call_others(self, pool: ThreadPoolExecutor) -> None:
+        """The other threads begin."""
+        states = [BlockState(self._shared) for _ in range(1, self._shared.threads)]
+        with self._turn:
+            self.states += states
+        self._others = [pool.submit(self._work, state) for state in states]
 
-    def _work(self, state: BlockState) -> None:
-        """Run blocks until there are none left, or there is a suspect."""
+    def _work(self, state: BlockState, pool: ThreadPoolExecutor | None = None) -> None:
+        """Run blocks until there are none left, or there is a suspect; with a pool, others are called for long work."""
         launch, step = self.launch, 1
         while True:
             with self._turn:
@@ -190,9 +196,12 @@ class _Run:
                 if self._done * launch.warps_per_cta >= _TOGETHER:
                     launch.report_progress(self._done)
             spent = time.monotonic() - began
+            left = (self.blocks - self._next) * spent / (last - first)
+            if pool is not None and len(self.states) < self._shared.threads and left > _ALONE:
+                self._call_others(pool)
             step = max(1, min(4 * step, int(step * _SLICE / max(spent, 1e-6))))
             # no thread takes what would keep the others waiting at the end
-            step = min(step, max(1, (self.blocks - self._next) // (2 * len(self.states))))
+            step = min(step, max(1, (self.blocks - self._next) // (2 * self._shared.threads)))
 
     @property
     def unknown_map(self) -> int:
