@@ -31,7 +31,7 @@ from kernbench.ptx.executor.ops.layout import (
     WARPS_AT,
 )
 from kernbench.ptx.executor.ops.mbarriers import MOST_NAMED, NAMED_BYTES, NAMED_WORDS
-from kernbench.ptx.executor.ops.views import Int, numbers_at, words_at
+from kernbench.ptx.executor.ops.views import Int, lanes_of, numbers_at, words_at
 
 # words of a counted barrier: how many threads it is for, the warps that have come, those that wait, and those of the
 # round before; behind them what they have released
@@ -91,7 +91,8 @@ def come_to_barrier(warp: Int, record: Int, which: Int, many: Int, waits: Int) -
     if named[CAME] & bit or named[EXPECTED] != many or w[ALIVE] != 0xFFFFFFFF:
         return suspect(warp, record, BARRIER)
     named[CAME] |= bit
-    lanes_meet(warp)
+    if waits:
+        lanes_meet(warp)
     release(warp, w[ALIVE], vector)
     if w[NOW] >= LAST_TIME:
         return suspect(warp, record, ROOM)
@@ -99,9 +100,7 @@ def come_to_barrier(warp: Int, record: Int, which: Int, many: Int, waits: Int) -
         named[WAITING] |= bit
         w[STATE] = COUNTED
         w[RESUME] = record + RECORD_BYTES
-    count = 0
-    for number in range(b[WARPS]):
-        count += 32 * (named[CAME] >> number & 1)
+    count = 32 * lanes_of(named[CAME])
     if count < many:
         return 0 if waits else record + RECORD_BYTES
     if count > many or (named[BEFORE] and named[BEFORE] != named[CAME]):

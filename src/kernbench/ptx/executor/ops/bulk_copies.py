@@ -25,7 +25,7 @@ from kernbench.ptx.executor.ops.clocks import (
     seen_by,
     shown_piece,
 )
-from kernbench.ptx.executor.ops.flow import suspect
+from kernbench.ptx.executor.ops.flow import LAST_TIME, suspect
 from kernbench.ptx.executor.ops.layout import (
     ACCESS_WORDS,
     ACCESSES,
@@ -52,6 +52,7 @@ from kernbench.ptx.executor.ops.layout import (
     READ_LAST,
     RECORD_BYTES,
     REGISTERS,
+    ROOM,
     SERIAL,
     SHARED,
     SHARED_BYTES,
@@ -309,6 +310,8 @@ def commit_stores(warp: Int, record: Int, mask: Int) -> Int:
     """cp.async.bulk.commit_group."""
     w = numbers_at(warp)
     if w[STORES_BEGUN] and mask >> w[STORE_LANE] & 1:
+        if w[STORED] >= LAST_TIME:
+            return suspect(warp, record, ROOM)
         w[STORED] += 1
     return record + RECORD_BYTES
 

@@ -23,11 +23,13 @@ from kernbench.ptx.executor.ops.layout import (
     JOINED_AT,
     KNOWN_AT,
     KNOWN_FLOOR,
+    LEFT_IN,
     MET,
     NEXT_VECTOR,
     NOW,
     NUMBER,
     READ_LAST,
+    SERIAL,
     SHARED_READS,
     SHARED_WRITES,
     SHOWN_LAST,
@@ -115,13 +117,24 @@ def find_floor(warp: Int) -> None:
     w[KNOWN_FLOOR] = found
 
 
-def release(warp: Int, mask: Int, target: Int) -> None:
-    """Lanes pass on what they know: of their own warp what it did until it last met, all if these are all its lanes."""
+def own_time(warp: Int, mask: Int) -> Int:
+    """The time before which lanes know what their warp did: when it last met, now if these are all that it began with.
+
+    Those that have exited released nothing.
+    """
     w = numbers_at(warp)
-    own = np.int64(w[MET])
-    if mask == w[ALIVE]:
-        w[NOW] += 1
-        own = np.int64(w[NOW])
+    if mask != w[ALIVE] or w[LEFT_IN] == numbers_at(w[BLOCK])[SERIAL]:
+        return np.int64(w[MET])
+    w[NOW] += 1
+    return np.int64(w[NOW])
+
+
+def release(warp: Int, mask: Int, target: Int) -> None:
+    """Lanes pass on what they know."""
+    w = numbers_at(warp)
+    own = own_time(warp, mask)
+    if w[ELECTED] and w[ELECTED] & ~mask == 0:
+        join(w[ELECTED_AT], target)
     join(known_to(warp, mask), target)
     out = halves_at(target)
     out[w[NUMBER]] = max(np.int64(out[w[NUMBER]]), own)
@@ -141,10 +154,7 @@ def acquire(warp: Int, mask: Int, source: Int) -> None:
 def show(warp: Int, mask: Int) -> None:
     """A proxy fence: what lanes know is shown to the async proxy."""
     w = numbers_at(warp)
-    own = np.int64(w[MET])
-    if mask == w[ALIVE]:
-        w[NOW] += 1
-        own = np.int64(w[NOW])
+    own = own_time(warp, mask)
     known = halves_at(own_of(warp, mask))
     known[w[NUMBER]] = max(np.int64(known[w[NUMBER]]), np.int64(w[MET]))
     for column in range(32):
@@ -304,8 +314,9 @@ def is_read_before(block: Int, stamp: Int) -> Flag:
 def begin_work(block: Int) -> None:
     """Asynchronous work begins, of which JOINED_AT says what it knows."""
     b = numbers_at(block)
-    b[SHOWN_LAST] = -1
-    b[READ_LAST] = -1
+    # a stamp of no access, which everybody knows
+    b[SHOWN_LAST] = 0
+    b[READ_LAST] = 0
 
 
 def is_shown_to(block: Int, stamp: Int, known: Int) -> Flag:

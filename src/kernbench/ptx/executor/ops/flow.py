@@ -19,6 +19,7 @@ from kernbench.ptx.executor.ops.layout import (
     LANE_COUNTS,
     LAUNCH,
     LEFT,
+    LEFT_IN,
     MOST_PARTS,
     NOW,
     OPERANDS,
@@ -26,6 +27,7 @@ from kernbench.ptx.executor.ops.layout import (
     RECORD_BYTES,
     REGISTERS,
     ROOM,
+    SERIAL,
     SITE,
     SOME_OPERANDS,
     STATE,
@@ -114,10 +116,17 @@ def next_part(warp: Int) -> Int:
     return first_part(warp, w[FIRST_PART + 2 * last + 1], w[FIRST_PART + 2 * last])
 
 
+def leave(warp: Int, lanes: Int) -> None:
+    """Some lanes of a warp exit, and note in which block: what they did is not what the others release."""
+    w = numbers_at(warp)
+    w[ALIVE] &= ~lanes
+    w[LEFT_IN] = numbers_at(w[BLOCK])[SERIAL]
+
+
 def end_lanes(warp: Int, record: Int, mask: Int) -> Int:
     """Lanes exit."""
     w = numbers_at(warp)
-    w[ALIVE] &= ~mask
+    leave(warp, mask)
     left = w[ACTIVE] & ~mask
     if left:
         w[ACTIVE] = left
@@ -156,10 +165,10 @@ def branch(warp: Int, record: Int, mask: Int, guarded: bool, negated: bool, ends
             taken = active & ~taken
     rest = active & ~taken
     if ends & 1 and taken:
-        w[ALIVE] &= ~taken
+        leave(warp, taken)
         taken = 0
     if ends & 2 and rest:
-        w[ALIVE] &= ~rest
+        leave(warp, rest)
         rest = 0
     if taken == 0 and rest == 0:
         return next_part(warp)

@@ -43,7 +43,8 @@ SOME_OPERANDS = 16
     PRODUCTS_BEGUN,
     PRODUCTS_DONE,
     WAITS_AT,
-) = range(27)
+    LEFT_IN,
+) = range(28)
 # fragments of a warp that wait for their turn: pairs of a mask and a record
 FIRST_PART = 28
 MOST_PARTS = LANES

@@ -46,11 +46,10 @@ from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, halves_at, lon
 
 # words of an mbarrier: whether it lives; its phase, the first one, and the last one that was waited for; arrivals that
 # are pending and expected, and bytes; the phase after the last one with bytes; whether a phase may go unseen; the warp
-# that initialised it, when, the warp that has shown that to the async proxy (-1 for none), and when
-(LIVE, PHASE, START, WAITED, PENDING, EXPECTED, TX, DELIVERED, UNSEEN, MAKER, MADE, SHOWER, SHOWN_AT, OFFSET) = range(
-    14
-)
-MBARRIER_WORDS = 14
+# that initialised it, when, the warp that has shown that to the async proxy (-1 for none), and when. Behind them stands
+# for each warp, in 16 bits, the time after its last use
+(LIVE, PHASE, START, WAITED, PENDING, EXPECTED, TX, DELIVERED, UNSEEN, MAKER, MADE, SHOWER, SHOWN_AT, USES) = range(14)
+MBARRIER_WORDS = USES + 8
 MBARRIER_BYTES = 8 * MBARRIER_WORDS
 MOST_ARRIVALS = (1 << 20) - 1
 TOKEN_SHIFT = 24
@@ -74,7 +73,23 @@ def mbarrier_at(warp: Int, mask: Int, offset: Int) -> Int:
         return np.int64(-1)
     if m[MAKER] != w[NUMBER] and np.int64(halves_at(known_to(warp, mask))[m[MAKER]]) <= m[MADE]:
         return np.int64(-1)
+    halves_at(uses_at(w[BLOCK], number))[w[NUMBER]] = w[NOW] + 1
     return number
+
+
+def uses_at(block: Int, number: Int) -> Int:
+    """Where it stands when each warp last used an mbarrier."""
+    at: Int = numbers_at(block)[MBARRIERS_AT] + MBARRIER_BYTES * number + 8 * USES
+    return at
+
+
+def are_uses_known(warp: Int, mask: Int, number: Int) -> Flag:
+    """Whether lanes know of all uses of an mbarrier by other warps."""
+    w = numbers_at(warp)
+    uses, known, found = halves_at(uses_at(w[BLOCK], number)), halves_at(known_to(warp, mask)), np.int32(0)
+    for other in range(32):
+        found += np.int32(other != w[NUMBER] and uses[other] > known[other])
+    return found == 0
 
 
 def initialise(warp: Int, record: Int, mask: Int, wide: Int) -> Int:
@@ -98,6 +113,8 @@ def initialise(warp: Int, record: Int, mask: Int, wide: Int) -> Int:
                 numbers[offset >> 3] = number + 1
                 numbers_at(b[MBARRIERS_AT] + MBARRIER_BYTES * number)[LIVE] = 0
                 numbers_at(b[MBARRIERS_AT] + MBARRIER_BYTES * number)[PHASE] = -2
+                for other in range(32):
+                    halves_at(uses_at(w[BLOCK], number))[other] = 0
                 fill(b[HELD_AT] + VECTOR_BYTES * number, 0)
                 fill(b[DONE_AT] + VECTOR_BYTES * number, 0)
             m = numbers_at(b[MBARRIERS_AT] + MBARRIER_BYTES * number)
@@ -152,6 +169,8 @@ def invalidate(warp: Int, record: Int, mask: Int, wide: Int) -> Int:
         if mask >> lane & 1:
             number = mbarrier_at(warp, mask, addresses[lane])
             if number < 0 or awaits_bytes(b[MBARRIERS_AT] + MBARRIER_BYTES * number):
+                return suspect(warp, record, BARRIER)
+            if not are_uses_known(warp, mask, number):
                 return suspect(warp, record, BARRIER)
             numbers_at(b[MBARRIERS_AT] + MBARRIER_BYTES * number)[LIVE] = 0
     return record + RECORD_BYTES
@@ -251,23 +270,24 @@ def wait_for_phase(warp: Int, record: Int, mask: Int, how: Int, size: Int, wide:
     registers, operands = w[REGISTERS], words_at(record + OPERANDS)
     addresses = numbers_at(addresses_of(warp, record, 2, mask, wide))
     one = lowest(mask)
-    phase = phase_at(registers + operands[1], one, size)
+    phase = phase_at(registers + operands[1], one, size, how & 1)
     for lane in range(32):
-        other = addresses[lane] != addresses[one] or phase_at(registers + operands[1], lane, size) != phase
+        other = addresses[lane] != addresses[one] or phase_at(registers + operands[1], lane, size, how & 1) != phase
         if mask >> lane & 1 and other:
             return suspect(warp, record, BARRIER)
     number = mbarrier_at(warp, mask, addresses[one])
     if number < 0:
         return suspect(warp, record, BARRIER)
     m = numbers_at(b[MBARRIERS_AT] + MBARRIER_BYTES * number)
-    passed: Flag = (m[PHASE] ^ phase) & 1 == 1 if how & 1 else m[PHASE] > phase >> TOKEN_SHIFT
+    passed: Flag = (m[PHASE] ^ phase) & 1 == 1 if how & 1 else m[PHASE] > phase
     if not passed and how & 2:
         w[STATE], w[RESUME] = PARKED, record
         return 0
     w[STATE] = RUNS
-    if passed:
+    # who does not look at the result has not waited
+    if passed and how & 4:
         m[WAITED] = m[PHASE]
-        if how & 4 and not learn_phase(warp, mask, number, how & 1):
+        if not learn_phase(warp, mask, number, how & 1):
             return suspect(warp, record, BARRIER)
     out = bytes_at(registers + operands[0])
     for lane in range(32):
@@ -280,9 +300,10 @@ def wait_for_phase(warp: Int, record: Int, mask: Int, how: Int, size: Int, wide:
     return record + RECORD_BYTES
 
 
-def phase_at(at: Int, lane: Int, size: Int) -> Int:
-    """The phase that a lane waits for."""
-    return np.int64(element(at, lane, size))
+def phase_at(at: Int, lane: Int, size: Int, parity: Int) -> Int:
+    """The phase that a lane waits for: its parity, or the number in what its arrival returned."""
+    held = np.int64(element(at, lane, size))
+    return held if parity else held >> TOKEN_SHIFT
 
 
 def learn_phase(warp: Int, mask: Int, number: Int, parity: Int) -> Flag:

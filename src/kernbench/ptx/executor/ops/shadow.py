@@ -91,11 +91,12 @@ def joined(stamp: Int, mine: Int, first: Int, floor: Int, met: Int) -> Int:
     time = stamp >> 16 & 0xFFFF
     if time < floor:
         return both
+    if time == PENDING:
+        # nothing in this launch is ordered after it
+        return stamp | mine & EVERY_BYTE
     if stamp >> 6 & 63 != mine >> 6 & 63:
         return both | (MANY << 6) | MANY
-    if time < met or stamp & 63 == mine & 63:
-        return both
-    return both | MANY
+    return both if time < met or stamp & 63 == mine & 63 else both | MANY
 
 
 def note_global(warp: Int, entry: Int, row: Int, mask: Int, nbytes: Int, kind: Int, same: Int) -> Flag:
@@ -477,6 +478,9 @@ def joined_by_clock(stamp: Int, mine: Int, moment: Moment) -> Int:
     both = mine | (stamp & EVERY_BYTE)
     if is_before(stamp, mine, moment):
         return both
+    if stamp & 63 == UPDATED and mine & 63 == UPDATED and stamp >> 16 < IDS:
+        # updates are no races with each other
+        return max(stamp >> 16, mine >> 16) << 16 | both & 0xFFFF | MANY << 6
     if stamp >> 16 >= IDS or stamp >> 6 & 63 != mine >> 6 & 63:
         return united(moment[0], stamp, mine)
     return both | MANY

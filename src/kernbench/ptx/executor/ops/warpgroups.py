@@ -226,7 +226,8 @@ def take_tile(first: Int, bits: Int, rows: Int, across: Int, out: Int) -> Int:
     mine = agent_stamp(w[BLOCK], PRODUCTS + (w[NUMBER] >> 2), w[COMMITTED] + 1)
     swizzle = swizzle_of(bits)
     swizzles, unwritten, twice = bytes_at(b[SWIZZLES_AT]), np.uint64(0), pair_of(mine)
-    shown: Int = NOT_SHOWN
+    # stamps of no access
+    shown: Int = np.uint64(0)
     for line in range(lines_of(rows, across)):
         for piece in range(pieces_of(rows, across)):
             at = piece_at(tile, line, piece)
@@ -336,6 +337,8 @@ def commit_products(warp: Int, record: Int, mask: Int) -> Int:
     w = numbers_at(warp)
     if mask != w[ALIVE]:
         return suspect(warp, record, DIVERGED)
+    if w[COMMITTED] >= LAST_TIME:
+        return suspect(warp, record, ROOM)
     w[COMMITTED] += 1
     return record + RECORD_BYTES
 

@@ -1,0 +1,129 @@
+"""Orders that are not there: what lanes that have exited did, what only arrives, what nobody has waited for."""
+
+import numpy as np
+import pytest
+from tests.ptx.executor.test_warpgroups import attempts, outcome
+
+from kernbench import ptx
+
+__all__ = ["attempts"]
+pytestmark = pytest.mark.fast_paths
+
+HEAD = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry kernel(.param .u64 given, .param .u64 out)
+{
+  .reg .pred %p<8>; .reg .b32 %r<24>; .reg .b64 %rd<12>;
+  .shared .align 1024 .b8 stage[1024];
+  .shared .align 8 .b64 phase[2];
+  ld.param.u64 %rd0, [given]; ld.param.u64 %rd1, [out];
+  mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; and.b32 %r2, %r0, 31;
+  mov.u32 %r3, stage; mov.u32 %r4, phase; shl.b32 %r5, %r2, 2; add.u32 %r6, %r3, %r5;
+  mul.wide.u32 %rd2, %r0, 4; add.u64 %rd3, %rd1, %rd2; add.u64 %rd4, %rd0, %rd2;
+  setp.eq.u32 %p0, %r0, 0; setp.eq.u32 %p1, %r1, 0; setp.eq.u32 %p2, %r2, 0; mov.u32 %r10, 5;
+"""
+INIT = "  @%p0 mbarrier.init.shared::cta.b64 [%r4], 1;\n  fence.mbarrier_init.release.cluster;\n  bar.sync 0;\n"
+STORE, LOAD = "  st.shared.u32 [%r6], %r0;\n", "  ld.shared.u32 %r10, [%r6];\n"
+ARRIVE = "  mbarrier.arrive.shared::cta.b64 _, [%r4];\n"
+WAIT = "AGAIN:\n  mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r4], 0;\n  @!%p3 bra AGAIN;\n"
+COPY = """  @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], 128;
+  @%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r3], [%rd0], 128, [%r4];
+"""
+# 64 bytes of shared memory, to what is at %rd1
+PUT = """  @%p1 st.shared.u32 [%r6], %r0;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r3], 64;
+  @%p0 cp.async.bulk.commit_group;
+"""
+PUT_WAIT = "  @%p0 cp.async.bulk.wait_group 0;\n"
+NEXT = "  xor.b32 %r11, %r6, 4;\n  ld.shared.u32 %r10, [%r11];\n"
+RESULT = "  st.global.u32 [%rd3+512], %r10;\n"
+
+
+def warps(first, second):
+    """The lines of warp 0, and those of warp 1."""
+    return f"  @!%p1 bra SECOND;\n{first}  bra MET;\nSECOND:\n{second}MET:\n"
+
+
+def left(before):
+    """Lanes exit after these lines, but for one, which arrives."""
+    return f"{before}  @!%p2 bra LAST;\n{ARRIVE}  bra LAST;\n"
+
+
+FAULTY = {
+    "written by lanes that exited": INIT + warps(left(STORE), WAIT + LOAD + RESULT) + "LAST:\n",
+    "read by lanes that exited": STORE.replace("  st", "  @%p1 st")
+    + INIT
+    + warps(left(LOAD), WAIT + STORE)
+    + "LAST:\n",
+    "shown by who is left": STORE
+    + "  @!%p2 bra LAST;\n  fence.proxy.async.shared::cta;\n"
+    + "  @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r3], 64;\n"
+    + "  @%p0 cp.async.bulk.commit_group;\n"
+    + PUT_WAIT
+    + "LAST:\n",
+    "an arrival is no meeting": warps(STORE + "  bar.arrive 1, 64;\n" + NEXT, "  bar.sync 1, 64;\n") + RESULT,
+    "an arrival on what another warp invalidates": INIT.replace(", 1;", ", 2;")
+    + "  @%p1 bra FIRST;\n  @%p2 mbarrier.inval.shared::cta.b64 [%r4];\n  bra MET;\n"
+    + "FIRST:\n  @%p2 mbarrier.arrive.shared::cta.b64 _, [%r4];\nMET:\n",
+    "a wait without a look": INIT + COPY + "  mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r4], 0;\n",
+    "a row is read, of which a copy writes a part": PUT
+    + "  @%p0 st.global.u32 [%rd1+64], %r0;\n  bar.sync 0;\n  @%p1 ld.global.u32 %r10, [%rd3];\n"
+    + PUT_WAIT
+    + RESULT,
+    "a row is written, of which a copy writes a part": PUT
+    + "  @%p0 st.global.u32 [%rd1+64], %r0;\n  bar.sync 0;\n  @%p1 st.global.u32 [%rd3], %r0;\n"
+    + PUT_WAIT,
+    "a word is written that a copy and a thread read": INIT
+    + COPY
+    + "  @%p0 ld.global.u32 %r10, [%rd0];\n  bar.sync 0;\n  @%p0 st.global.u32 [%rd0], %r0;\n"
+    + WAIT,
+}
+CLEAN = {
+    "all arrive before they exit": INIT.replace(", 1;", ", 32;")
+    + warps(STORE + ARRIVE + "  bra LAST;\n", WAIT + LOAD + RESULT)
+    + "LAST:\n",
+    "a barrier of two warps is a meeting": warps(STORE + "  bar.sync 1, 64;\n" + NEXT, "  bar.sync 1, 64;\n") + RESULT,
+    "tokens of one phase": INIT.replace(", 1;", ", 64;")
+    + "  st.shared.u32 [%r6], 3;\n"
+    + "  mbarrier.arrive.shared::cta.b64 %rd5, [%r4];\nAGAIN:\n"
+    + "  mbarrier.try_wait.shared::cta.b64 %p3, [%r4], %rd5;\n  @!%p3 bra AGAIN;\n"
+    + NEXT
+    + RESULT,
+    "invalidated when all have waited": INIT
+    + COPY
+    + WAIT
+    + LOAD
+    + "  bar.sync 0;\n  @%p0 mbarrier.inval.shared::cta.b64 [%r4];\n"
+    + RESULT,
+    "updates of one word": INIT
+    + "  @%p0 st.shared.u32 [%r3], 0;\n  bar.sync 0;\n"
+    + "  red.shared.add.u32 [%r3], %r0;\n  bar.sync 0;\n  ld.shared.u32 %r10, [%r3];\n"
+    + RESULT,
+    "a row of which a copy has written a part": PUT + PUT_WAIT + RESULT,
+}
+
+
+def launched(body, way):
+    device = ptx.EmulatedDevice("sm_90a", fast_paths=way)
+    given, out = (device.array(np.arange(256, dtype=np.uint32), name) for name in ("given", "out"))
+    kernel = ptx.parse(HEAD + body + "  ret;\n}\n").kernels["kernel"]
+    return outcome(device.launch(kernel, 1, 64, [given, out]), given, out)
+
+
+@pytest.mark.parametrize("body", FAULTY.values(), ids=FAULTY)
+def test_what_nothing_orders_is_not_cleared(body, attempts):
+    one, two = (launched(body, way) for way in ("all", "-executor"))
+    assert two[1]
+    assert attempts == [False]
+    assert one == two
+
+
+@pytest.mark.parametrize("body", CLEAN.values(), ids=CLEAN)
+def test_what_is_ordered_is_run(body, attempts):
+    one, two = (launched(body, way) for way in ("all", "-executor"))
+    assert attempts == [True]
+    assert not one[1]
+    assert one == two
