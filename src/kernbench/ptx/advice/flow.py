@@ -1,20 +1,55 @@
 """Where the operands of a kernel's instructions come from: from loads, or from conversions of narrower numbers."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernbench.ptx.isa import FORMS
+from kernbench.ptx.isa.forms.form import Form
 from kernbench.ptx.recording.recording import Instructions
 
 Flags = NDArray[np.bool_]
 _OPERANDS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
 _REGISTERS = re.compile(r"%[A-Za-z_][\w$]*")
-_WITHOUT_RESULT = ("st.", "red.", "bar.", "cp.", "bra", "ret", "exit")
-_LOADS = ("ld.global", "ld.shared", "ld.local", "ld.volatile", "ldu.", "atom.", "ld.relaxed", "ld.acquire")
 _HALVES = (".f16", ".bf16")
+# spaces whose contents no launch changes
+_FIXED = {"param", "const"}
+# kinds of accesses that give what memory holds
+_GIVING = ("load", "atomic")
+
+
+def forms_of(words: str) -> Sequence[Form]:
+    """The forms of an instruction, of which the opcode and modifiers are given."""
+    return FORMS.get(words.partition(".")[0], ())
+
+
+def accesses(words: str) -> set[str]:
+    """How an instruction accesses memory, in some form."""
+    return {str(form.effects.access) for form in forms_of(words)} - {""}
+
+
+def _loads(words: str) -> bool:
+    """Whether an instruction gives what memory holds."""
+    return bool(accesses(words) & set(_GIVING)) and not _FIXED & set(words.split("."))
+
+
+def _has_result(words: str) -> bool:
+    return any(rule.role == "d" for form in forms_of(words) for rule in form.operands)
+
+
+def _adds_products(words: str) -> bool:
+    """Whether an instruction adds a product of floats to a number."""
+    roles = [[rule.role for rule in form.operands] for form in forms_of(words) if form.cost == "float"]
+    return ["d", "a", "a", "a"] in roles
+
+
+def converts(words: str) -> bool:
+    """Whether an instruction converts a number."""
+    return any(form.cost == "convert" for form in forms_of(words))
 
 
 @dataclass(frozen=True)
@@ -33,7 +68,7 @@ class Flow:
     def results(self) -> list[set[str]]:
         """The registers that each instruction writes."""
         return [
-            set(_REGISTERS.findall(given[0])) if given and not opcode.startswith(_WITHOUT_RESULT) else set()
+            set(_REGISTERS.findall(given[0])) if given and _has_result(opcode) else set()
             for opcode, given in zip(self.rows.opcode, self.operands, strict=True)
         ]
 
@@ -56,7 +91,7 @@ class Flow:
         """Instructions whose address depends on what was loaded before."""
         tainted: set[str] = set()
         for opcode, results in zip(self.rows.opcode, self.results, strict=True):
-            tainted |= results if opcode.startswith(_LOADS) else set()
+            tainted |= results if _loads(opcode) else set()
         before = -1
         while before != len(tainted):
             before = len(tainted)
@@ -78,7 +113,7 @@ class Flow:
                     for name in _REGISTERS.findall(word):
                         used_by.setdefault(name, []).append((row, word.startswith("[")))
         found = np.array([bool(results) for results in self.results] or [False])
-        found &= np.array([not opcode.startswith(_LOADS) for opcode in self.rows.opcode] or [False])
+        found &= np.array([not _loads(opcode) for opcode in self.rows.opcode] or [False])
         before = -1
         while before != found.sum():
             before = int(found.sum())
@@ -94,7 +129,7 @@ class Flow:
         """
         sums, bring = np.zeros(len(self.rows), bool), np.zeros(len(self.rows), bool)
         for row, opcode in enumerate(self.rows.opcode):
-            if not opcode.startswith("fma."):
+            if not _adds_products(opcode):
                 continue
             factors = [self.sources(row, slice(at, at + 1)) for at in (1, 2)]
             halves = opcode.endswith((*_HALVES, ".f16x2", ".bf16x2"))
@@ -106,8 +141,8 @@ class Flow:
             if not halves:
                 bring[loads] = True
                 loads = [one for made in loads for one in self.sources(made, slice(1, 2))]
-            bring[[one for one in loads if self.rows.opcode[one].startswith("ld.shared")]] = True
+            bring[[one for one in loads if _loads(self.rows.opcode[one]) and "shared" in self.rows.opcode[one]]] = True
         return sums, bring
 
     def _converts(self, row: int) -> bool:
-        return self.rows.opcode[row].startswith("cvt.") and self.rows.opcode[row].endswith(_HALVES)
+        return converts(self.rows.opcode[row]) and self.rows.opcode[row].endswith(_HALVES)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kernbench.ptx.advice.flow import accesses, converts
 from kernbench.ptx.advice.mend import Flags, Launch, Mend, Sure, kept, without
 from kernbench.ptx.sass.streams import Act, Pipe, Streams
 from kernbench.ptx.time.changes import Given
@@ -44,19 +45,19 @@ def _spills(launch: Launch) -> Iterator[Mend]:
 def _double(launch: Launch) -> Iterator[Mend]:
     """Double precision between numbers of 32 bits in memory."""
     ops, opcodes = launch.streams.ops, launch.recording.instructions.opcode
-    if any(".f64" in opcode and opcode.startswith(("ld.", "st.", "red.", "atom.")) for opcode in opcodes):
+    if any(".f64" in opcode and accesses(opcode) for opcode in opcodes):
         return
     double = ops.pipe == Pipe.DOUBLE
     if not double.any():
         return
-    rows = np.array(["cvt" in opcode and ".f64" in opcode for opcode in opcodes] or [False])
-    converts = rows[np.maximum(ops.instruction, 0)] & (ops.instruction >= 0)
+    rows = np.array([converts(opcode) and ".f64" in opcode for opcode in opcodes] or [False])
+    conversions = rows[np.maximum(ops.instruction, 0)] & (ops.instruction >= 0)
     pipes = np.where(double, np.int8(Pipe.FMA), ops.pipe).astype(np.int8)
     streams = replace(launch.streams, ops=replace(ops, pipe=pipes))
     message = "numbers of 32 bits are converted to double precision and back"
     hint = "write constants as 0.5f, and functions as sqrtf; or convert once, before and after"
-    given = Given(streams=without(streams, converts & ~double))
-    yield Mend("double precision", _dearest(launch, double | converts), message, hint, Sure.LIKELY, given)
+    given = Given(streams=without(streams, conversions & ~double))
+    yield Mend("double precision", _dearest(launch, double | conversions), message, hint, Sure.LIKELY, given)
 
 
 def _products(launch: Launch) -> Iterator[Mend]:
