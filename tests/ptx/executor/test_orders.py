@@ -71,6 +71,13 @@ FAULTY = {
     "registers of half a warp": "  setp.lt.u32 %p3, %r2, 16;\n  @!%p3 bra MET;\n"
     + "  setmaxnreg.dec.sync.aligned.u32 24;\nMET:\n"
     + RESULT,
+    "a look at the other parity": INIT
+    + COPY
+    + "  mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r4], 1;\n  @%p3 bra SEEN;\n"
+    + WAIT
+    + "SEEN:\n"
+    + LOAD
+    + RESULT,
     "a wait without a look": INIT + COPY + "  mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r4], 0;\n",
     "a row is read, of which a copy writes a part": PUT
     + "  @%p0 st.global.u32 [%rd1+64], %r0;\n  bar.sync 0;\n  @%p1 ld.global.u32 %r10, [%rd3];\n"
