@@ -36,7 +36,7 @@ from kernbench.ptx.emulator.lanes.warp_kernels import are_parted
 from kernbench.ptx.emulator.lanes.window import Window
 from kernbench.ptx.emulator.memory.access import RACE, UNINITIALISED, UNSEEN
 from kernbench.ptx.emulator.memory.arena import GLOBAL_BASE
-from kernbench.ptx.emulator.memory.cells import SUSPECTS, decode, new_cells
+from kernbench.ptx.emulator.memory.cells import SUSPECTS, decode, new_cells, sites_of
 from kernbench.ptx.emulator.memory.port import (
     EVERYWHERE,
     UNCHECKED,
@@ -404,7 +404,7 @@ class BatchChecks(BatchObserver):
     def alike(self, lanes: Array, found: Array, site: Site) -> Array:
         """For each race of operations in global memory, why it is formal, as in `released_along`."""
         cells = found[:, 2]
-        sites = np.array([self.sites.numbered[decode(cell & (1 << 64) - 1)[0]].number for cell in cells.tolist()])
+        sites = np.array([self.sites.numbered[site].number for site in sites_of(cells).tolist()])
         return ALIKE * self.asynchronous.same.alike(lanes, found[:, 0], cells, sites, site)
 
     def released_along(self, lanes: Array, cells: Array) -> Array:
@@ -418,8 +418,9 @@ class BatchChecks(BatchObserver):
         """
         found: Array = np.zeros(len(cells), np.int64)
         if site.effects.in_flight == "multiply":
-            others = (self.sites.numbered[decode(cell & (1 << 64) - 1)[0]] for cell in cells.tolist())
-            found[[other.effects.event == "async copy" for other in others]] = COPIED
+            sites, which = np.unique(sites_of(cells), return_inverse=True)
+            copied = [self.sites.numbered[site].effects.event == "async copy" for site in sites.tolist()]
+            found[np.array(copied, bool)[which]] = COPIED
         return found
 
     def synchronise(

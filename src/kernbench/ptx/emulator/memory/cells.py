@@ -57,6 +57,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.lanes.arrays import Flag, Int, Int32s, Int64s, UInt32s, UInt64s
 from kernbench.ptx.emulator.lanes.compiled import inlined, kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
@@ -130,6 +131,12 @@ def named(shadow: Shadow) -> ShadowArrays:
 def decode(cell: int) -> tuple[int, int, int]:
     """Site, number of the warp in the grid, and clock of a cell's access."""
     return cell >> SITE_SHIFT, ((cell >> NUMBER_SHIFT) & NUMBER_MASK) - 1, (cell >> CLOCK_SHIFT) & CLOCK_LIMIT
+
+
+def sites_of(cells: Array) -> Array:
+    """The sites of the accesses of cells."""
+    found: Array = (cells.astype(np.int64).view(np.uint64) >> np.uint64(SITE_SHIFT)).astype(np.int64)
+    return found
 
 
 def scope_of(cell: int) -> int:
