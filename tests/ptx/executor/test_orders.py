@@ -68,6 +68,16 @@ FAULTY = {
     "an arrival on what another warp invalidates": INIT.replace(", 1;", ", 2;")
     + "  @%p1 bra FIRST;\n  @%p2 mbarrier.inval.shared::cta.b64 [%r4];\n  bra MET;\n"
     + "FIRST:\n  @%p2 mbarrier.arrive.shared::cta.b64 _, [%r4];\nMET:\n",
+    "registers of half a warp": "  setp.lt.u32 %p3, %r2, 16;\n  @!%p3 bra MET;\n"
+    + "  setmaxnreg.dec.sync.aligned.u32 24;\nMET:\n"
+    + RESULT,
+    "a look at the other parity": INIT
+    + COPY
+    + "  mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r4], 1;\n  @%p3 bra SEEN;\n"
+    + WAIT
+    + "SEEN:\n"
+    + LOAD
+    + RESULT,
     "a wait without a look": INIT + COPY + "  mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r4], 0;\n",
     "a row is read, of which a copy writes a part": PUT
     + "  @%p0 st.global.u32 [%rd1+64], %r0;\n  bar.sync 0;\n  @%p1 ld.global.u32 %r10, [%rd3];\n"
@@ -97,6 +107,8 @@ CLEAN = {
     + WAIT
     + LOAD
     + "  bar.sync 0;\n  @%p0 mbarrier.inval.shared::cta.b64 [%r4];\n"
+    + RESULT,
+    "registers of warps": warps("  setmaxnreg.dec.sync.aligned.u32 24;\n", "  setmaxnreg.inc.sync.aligned.u32 240;\n")
     + RESULT,
     "updates of one word": INIT
     + "  @%p0 st.shared.u32 [%r3], 0;\n  bar.sync 0;\n"

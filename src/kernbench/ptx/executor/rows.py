@@ -514,6 +514,7 @@ _ROWS: dict[str, Adder] = {
     "wait for stores": _asynchronous(bulk_copies.wait_for_stores),
     "branch": _branch,
     "end": _end,
+    "whole warp": _plain(flow.require_warp),
     "divide": _divide,
     "nothing": _nothing,
 }

@@ -95,6 +95,7 @@ def set_registers(d: Decoding) -> Step:
     count, site = d.constant_of(0) or 0, d.site
     if not _FEWEST_REGISTERS <= count <= _MOST_REGISTERS or count % _REGISTER_UNIT:
         raise d.error(f"setmaxnreg {count}: give a multiple of 8 from 24 to 256")
+    d.row = Row("whole warp")
 
     def general(window: Window, mask: Mask | None) -> None:
         if mask is not None:

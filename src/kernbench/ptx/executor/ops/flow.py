@@ -14,6 +14,7 @@ from kernbench.ptx.executor.ops.layout import (
     BUDGET,
     DIVERGED,
     ENDED,
+    EVERYBODY,
     FIRST_PART,
     IMMEDIATE,
     LANE_COUNTS,
@@ -199,6 +200,11 @@ def meet_warp(warp: Int, record: Int, mask: Int) -> Int:
     if w[NOW] >= LAST_TIME:
         return suspect(warp, record, ROOM)
     return record + RECORD_BYTES
+
+
+def require_warp(warp: Int, record: Int, mask: Int) -> Int:
+    """All lanes of a warp run an instruction together, which does nothing else."""
+    return record + RECORD_BYTES if mask == EVERYBODY else suspect(warp, record, DIVERGED)
 
 
 def require_divisor(warp: Int, record: Int, mask: Int, size: Int, why: Int) -> Int:

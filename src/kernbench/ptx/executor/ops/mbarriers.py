@@ -45,14 +45,15 @@ from kernbench.ptx.executor.ops.loads_stores import addresses_of, element
 from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, halves_at, longs_at, lowest, numbers_at, words_at
 
 # words of an mbarrier: whether it lives; its phase, the first one, and the last one that was waited for; arrivals that
-# are pending and expected, and bytes; the phase after the last one with bytes; whether a phase may go unseen; the warp
-# that initialised it, when, the warp that has shown that to the async proxy (-1 for none), and when. Behind them stands
-# for each warp, in 16 bits, the time after its last use
+# are pending and expected, and bytes; the phase after the last one with bytes; bits for a phase that nobody waited for
+# in time, and for any wait; the warp that initialised it, when, the warp that has shown that to the async proxy (-1 for
+# none), and when. Behind them stands for each warp, in 16 bits, the time after its last use
 (LIVE, PHASE, START, WAITED, PENDING, EXPECTED, TX, DELIVERED, UNSEEN, MAKER, MADE, SHOWER, SHOWN_AT, USES) = range(14)
 MBARRIER_WORDS = USES + 8
 MBARRIER_BYTES = 8 * MBARRIER_WORDS
 MOST_ARRIVALS = (1 << 20) - 1
 TOKEN_SHIFT = 24
+MISSED, TESTED = 1, 2
 TOUCHED, FRESH = np.uint64(0x0202020202020202), np.uint64(0x0101010101010101)
 # barriers of some warps of a block (`ops.barriers`): how many there are, and their words before a vector
 MOST_NAMED, NAMED_WORDS = 16, 4
@@ -177,9 +178,12 @@ def invalidate(warp: Int, record: Int, mask: Int, wide: Int) -> Int:
 
 
 def awaits_bytes(mbarrier: Int) -> Flag:
-    """Whether bytes of a living mbarrier are pending, or have come and nobody has waited for them."""
+    """Whether bytes of a living mbarrier are pending, or have come and nobody has waited for them.
+
+    Or those who wait may have missed a phase, if they came later.
+    """
     m = numbers_at(mbarrier)
-    return m[LIVE] != 0 and (m[TX] != 0 or m[DELIVERED] > m[WAITED])
+    return m[LIVE] != 0 and (m[TX] != 0 or m[DELIVERED] > m[WAITED] or m[UNSEEN] == MISSED | TESTED)
 
 
 def arrive(warp: Int, record: Int, mask: Int, returns: Int, sizes: tuple[Int, Int], wide: Int) -> Int:
@@ -212,7 +216,8 @@ def arrive(warp: Int, record: Int, mask: Int, returns: Int, sizes: tuple[Int, In
             if count < 0 or count > m[PENDING]:
                 return suspect(warp, record, BARRIER)
             if count and m[PHASE] > m[WAITED]:
-                m[WAITED], m[UNSEEN] = m[PHASE], 1
+                m[WAITED] = m[PHASE]
+                m[UNSEEN] |= MISSED
             m[PENDING] -= count
             expect(b[MBARRIERS_AT] + MBARRIER_BYTES * number, amount)
             if not complete(w[BLOCK], number):
@@ -285,10 +290,8 @@ def wait_for_phase(warp: Int, record: Int, mask: Int, how: Int, size: Int, wide:
         return 0
     w[STATE] = RUNS
     # who does not look at the result has not waited
-    if passed and how & 4:
-        m[WAITED] = m[PHASE]
-        if not learn_phase(warp, mask, number, how & 1):
-            return suspect(warp, record, BARRIER)
+    if how & 4 and not looked(warp, mask, number, how & 1, passed):
+        return suspect(warp, record, BARRIER)
     out = bytes_at(registers + operands[0])
     for lane in range(32):
         if mask >> lane & 1:
@@ -306,6 +309,19 @@ def phase_at(at: Int, lane: Int, size: Int, parity: Int) -> Int:
     return held if parity else held >> TOKEN_SHIFT
 
 
+def looked(warp: Int, mask: Int, number: Int, parity: Int, passed: Flag) -> Flag:
+    """Lanes have asked for a phase; False if the answer may be another one in another order of threads."""
+    w = numbers_at(warp)
+    m = numbers_at(numbers_at(w[BLOCK])[MBARRIERS_AT] + MBARRIER_BYTES * number)
+    m[UNSEEN] |= TESTED
+    if passed:
+        m[WAITED] = m[PHASE]
+        return learn_phase(warp, mask, number, parity)
+    # of the same parity is the phase before the last one, too
+    known = np.int64(halves_at(known_to(warp, mask))[MBARRIERS + number])
+    return parity == 0 or m[PHASE] == m[START] or known >= m[PHASE]
+
+
 def learn_phase(warp: Int, mask: Int, number: Int, parity: Int) -> Flag:
     """Lanes have waited for a phase; False if another one may have been meant, of the same parity."""
     w = numbers_at(warp)
@@ -313,7 +329,9 @@ def learn_phase(warp: Int, mask: Int, number: Int, parity: Int) -> Flag:
     m = numbers_at(b[MBARRIERS_AT] + MBARRIER_BYTES * number)
     if parity:
         before = m[PHASE] - 1
-        if m[UNSEEN] or (before > m[START] and np.int64(halves_at(known_to(warp, mask))[MBARRIERS + number]) < before):
+        if m[UNSEEN] & MISSED or (
+            before > m[START] and np.int64(halves_at(known_to(warp, mask))[MBARRIERS + number]) < before
+        ):
             return False
     acquire(warp, mask, b[DONE_AT] + VECTOR_BYTES * number)
     return True
