@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.ptx.emulator.asynchronous.test_maps_in_memory import APART
+from tests.ptx.emulator.asynchronous.test_maps_in_memory import COPY as STORE_BOX
+from tests.ptx.emulator.asynchronous.test_maps_in_memory import STORE as BY_A_COPIED_MAP
 from tests.ptx.executor.test_warpgroups import attempts, outcome
 
 from kernbench import ptx
@@ -139,3 +142,20 @@ def test_what_is_ordered_is_run(body, attempts):
     assert attempts == [True]
     assert not one[1]
     assert one == two
+
+
+@pytest.mark.parametrize("way", ["all", "-executor"])
+def test_a_map_that_the_kernel_writes_is_that_of_this_launch(way):
+    text = BY_A_COPIED_MAP.replace("ROWS", "8").replace("INSTRUCTION", STORE_BOX).replace("MAP", "%rd2")
+    for word, part in zip(("PARAMETERS", "GIVEN", "ROOM"), APART, strict=True):
+        text = text.replace(word, part)
+    # the fence would leave it to the emulator
+    lines = [line for line in text.splitlines() if "fence.proxy.tensormap" not in line]
+    device = ptx.EmulatedDevice("sm_90a", fast_paths=way)
+    room = device.array(np.zeros(64, np.uint32), "room")
+    outs = [device.array(np.zeros((32, 32), np.uint32), name) for name in ("first", "second")]
+    maps = [device.tensor_map(out, dims=(32, 32), strides=(128,), box=(32, 8)) for out in outs]
+    kernel = ptx.parse("\n".join(lines)).kernels["kernel"]
+    for number in (0, 0, 1):
+        device.launch(kernel, 2, 256, [maps[number], room])
+    assert [int(out.numpy().sum()) for out in outs] == [256, 256]
