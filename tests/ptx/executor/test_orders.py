@@ -81,6 +81,10 @@ FAULTY = {
     + "SEEN:\n"
     + LOAD
     + RESULT,
+    "an update that a read does not wait for": "  @%p0 st.shared.u32 [%r3], 0;\n  bar.sync 0;\n"
+    + "  red.shared.add.u32 [%r3], %r0;\n" * 2
+    + "  ld.shared.u32 %r10, [%r3];\n"
+    + RESULT,
     "a wait without a look": INIT + COPY + "  mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r4], 0;\n",
     "a row is read, of which a copy writes a part": PUT
     + "  @%p0 st.global.u32 [%rd1+64], %r0;\n  bar.sync 0;\n  @%p1 ld.global.u32 %r10, [%rd3];\n"
@@ -116,6 +120,10 @@ CLEAN = {
     "updates of one word": INIT
     + "  @%p0 st.shared.u32 [%r3], 0;\n  bar.sync 0;\n"
     + "  red.shared.add.u32 [%r3], %r0;\n  bar.sync 0;\n  ld.shared.u32 %r10, [%r3];\n"
+    + RESULT,
+    "updates by two warps without asynchronous work": "  @%p0 st.shared.u32 [%r3], 0;\n  bar.sync 0;\n"
+    + "  red.shared.add.u32 [%r3], %r0;\n" * 3
+    + "  bar.sync 0;\n  ld.shared.u32 %r10, [%r3];\n"
     + RESULT,
     "a row of which a copy has written a part": PUT + PUT_WAIT + RESULT,
 }
