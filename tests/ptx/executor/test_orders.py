@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.ptx.emulator.asynchronous.test_maps_in_memory import APART
+from tests.ptx.emulator.asynchronous.test_maps_in_memory import COPY as STORE_BOX
+from tests.ptx.emulator.asynchronous.test_maps_in_memory import STORE as BY_A_COPIED_MAP
 from tests.ptx.executor.test_warpgroups import attempts, outcome
 
 from kernbench import ptx
@@ -78,6 +81,10 @@ FAULTY = {
     + "SEEN:\n"
     + LOAD
     + RESULT,
+    "an update that a read does not wait for": "  @%p0 st.shared.u32 [%r3], 0;\n  bar.sync 0;\n"
+    + "  red.shared.add.u32 [%r3], %r0;\n" * 2
+    + "  ld.shared.u32 %r10, [%r3];\n"
+    + RESULT,
     "a wait without a look": INIT + COPY + "  mbarrier.test_wait.parity.shared::cta.b64 %p3, [%r4], 0;\n",
     "a row is read, of which a copy writes a part": PUT
     + "  @%p0 st.global.u32 [%rd1+64], %r0;\n  bar.sync 0;\n  @%p1 ld.global.u32 %r10, [%rd3];\n"
@@ -114,6 +121,10 @@ CLEAN = {
     + "  @%p0 st.shared.u32 [%r3], 0;\n  bar.sync 0;\n"
     + "  red.shared.add.u32 [%r3], %r0;\n  bar.sync 0;\n  ld.shared.u32 %r10, [%r3];\n"
     + RESULT,
+    "updates by two warps without asynchronous work": "  @%p0 st.shared.u32 [%r3], 0;\n  bar.sync 0;\n"
+    + "  red.shared.add.u32 [%r3], %r0;\n" * 3
+    + "  bar.sync 0;\n  ld.shared.u32 %r10, [%r3];\n"
+    + RESULT,
     "a row of which a copy has written a part": PUT + PUT_WAIT + RESULT,
 }
 
@@ -139,3 +150,20 @@ def test_what_is_ordered_is_run(body, attempts):
     assert attempts == [True]
     assert not one[1]
     assert one == two
+
+
+@pytest.mark.parametrize("way", ["all", "-executor"])
+def test_a_map_that_the_kernel_writes_is_that_of_this_launch(way):
+    text = BY_A_COPIED_MAP.replace("ROWS", "8").replace("INSTRUCTION", STORE_BOX).replace("MAP", "%rd2")
+    for word, part in zip(("PARAMETERS", "GIVEN", "ROOM"), APART, strict=True):
+        text = text.replace(word, part)
+    # the fence would leave it to the emulator
+    lines = [line for line in text.splitlines() if "fence.proxy.tensormap" not in line]
+    device = ptx.EmulatedDevice("sm_90a", fast_paths=way)
+    room = device.array(np.zeros(64, np.uint32), "room")
+    outs = [device.array(np.zeros((32, 32), np.uint32), name) for name in ("first", "second")]
+    maps = [device.tensor_map(out, dims=(32, 32), strides=(128,), box=(32, 8)) for out in outs]
+    kernel = ptx.parse("\n".join(lines)).kernels["kernel"]
+    for number in (0, 0, 1):
+        device.launch(kernel, 2, 256, [maps[number], room])
+    assert [int(out.numpy().sum()) for out in outs] == [256, 256]

@@ -121,7 +121,7 @@ class BlockState:
         maps = self._shared.maps
         table = self._clocks[layout.MAPS_AT].view(np.int64).reshape(MOST_MAPS, MAP_WORDS)
         for number, address in enumerate(maps):
-            table[number] = map_row(launch, address)
+            table[number] = map_row(launch, self._shared.arrays, address)
         block[layout.MAP_COUNT] = len(maps)
 
     def _make_warps(self) -> None:

@@ -7,6 +7,7 @@ from kernbench.common.errors import MisuseError
 from kernbench.ptx.emulator.asynchronous.copies.tensors import Box
 from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.executor.ops import bulk_copies as words
+from kernbench.ptx.executor.ops import layout
 from kernbench.ptx.launching.tensor_map import SWIZZLES
 
 # marks of swizzles: 1 and those of descriptors of wgmma (`ops.warpgroups.swizzle_of`); others have none
@@ -14,9 +15,15 @@ _MARKS = {"none": 1, "32B": 2, "64B": 3, "128B": 4}
 _OTHER = 254
 
 
-def map_row(launch: Launch, address: int) -> Array:
-    """The row of the tensor map at an address; an address of 0 if there is none that the executor can use."""
+def map_row(launch: Launch, arrays: Array, address: int) -> Array:
+    """The row of the tensor map at an address; an address of 0 if there is none that the executor can use.
+
+    One in memory that the launch may write (`arrays`, its table of them) may become another.
+    """
     row: Array = np.zeros(words.MAP_WORDS, np.int64)
+    holding = (arrays[:, layout.LOW] <= address) & (address < arrays[:, layout.HIGH])
+    if (arrays[holding, layout.FLAGS] & layout.TRACKED).any():
+        return row
     try:
         box = launch.tensor_maps.at(address)
     except MisuseError:

@@ -469,8 +469,18 @@ def with_mine(stamp: Int, mine: Int, moment: Moment) -> Int:
     if known != 0:
         return joined_by_clock(stamp, mine, moment)
     if stamp >> 6 & 63 != mine >> 6 & 63:
-        return both | (MANY << 6) | MANY
+        return of_updates(stamp, mine) if are_updates(stamp, mine) else both | (MANY << 6) | MANY
     return both if time < met or stamp & 63 == mine & 63 else both | MANY
+
+
+def are_updates(stamp: Int, mine: Int) -> Flag:
+    """Whether two accesses to shared memory are updates, which are no race with each other."""
+    return stamp & 63 == UPDATED and mine & 63 == UPDATED and stamp >> 16 < IDS
+
+
+def of_updates(stamp: Int, mine: Int) -> Int:
+    """A stamp for updates by several warps."""
+    return max(stamp >> 16, mine >> 16) << 16 | (stamp | mine) & EVERY_BYTE | MANY << 6 | UPDATED
 
 
 def joined_by_clock(stamp: Int, mine: Int, moment: Moment) -> Int:
@@ -478,9 +488,8 @@ def joined_by_clock(stamp: Int, mine: Int, moment: Moment) -> Int:
     both = mine | (stamp & EVERY_BYTE)
     if is_before(stamp, mine, moment):
         return both
-    if stamp & 63 == UPDATED and mine & 63 == UPDATED and stamp >> 16 < IDS:
-        # updates are no races with each other
-        return max(stamp >> 16, mine >> 16) << 16 | both & 0xFFFF | MANY << 6
+    if are_updates(stamp, mine):
+        return of_updates(stamp, mine)
     if stamp >> 16 >= IDS or stamp >> 6 & 63 != mine >> 6 & 63:
         return united(moment[0], stamp, mine)
     return both | MANY
