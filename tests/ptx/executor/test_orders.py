@@ -93,6 +93,14 @@ FAULTY = {
     "a row is written, of which a copy writes a part": PUT
     + "  @%p0 st.global.u32 [%rd1+64], %r0;\n  bar.sync 0;\n  @%p1 st.global.u32 [%rd3], %r0;\n"
     + PUT_WAIT,
+    "a look that comes before the copy, and nothing else": INIT
+    + COPY
+    + "  bar.sync 0;\n  mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r4], 0;\n  @!%p3 bra EARLY;\n"
+    + LOAD
+    + RESULT
+    + "  ret;\nEARLY:\n"
+    + LOAD
+    + RESULT,
     "a word is written that a copy and a thread read": INIT
     + COPY
     + "  @%p0 ld.global.u32 %r10, [%rd0];\n  bar.sync 0;\n  @%p0 st.global.u32 [%rd0], %r0;\n"

@@ -46,9 +46,11 @@ from kernbench.ptx.executor.ops.views import Flag, Int, bytes_at, halves_at, lon
 
 # words of an mbarrier: whether it lives; its phase, the first one, and the last one that was waited for; arrivals that
 # are pending and expected, and bytes; the phase after the last one with bytes; bits for a phase that nobody waited for
-# in time, and for any wait; the warp that initialised it, when, the warp that has shown that to the async proxy (-1 for
-# none), and when. Behind them stands for each warp, in 16 bits, the time after its last use
-(LIVE, PHASE, START, WAITED, PENDING, EXPECTED, TX, DELIVERED, UNSEEN, MAKER, MADE, SHOWER, SHOWN_AT, USES) = range(14)
+# in time, and for any wait; the phase for which a look came early; the warp that initialised it, when, the warp that
+# has shown that to the async proxy (-1 for none), and when. Behind them stands for each warp, in 16 bits, the time
+# after its last use
+LIVE, PHASE, START, WAITED, PENDING, EXPECTED, TX, DELIVERED, UNSEEN, LOOKED = range(10)
+MAKER, MADE, SHOWER, SHOWN_AT, USES = range(10, 15)
 MBARRIER_WORDS = USES + 8
 MBARRIER_BYTES = 8 * MBARRIER_WORDS
 MOST_ARRIVALS = (1 << 20) - 1
@@ -123,7 +125,7 @@ def initialise(warp: Int, record: Int, mask: Int, wide: Int) -> Int:
                 return suspect(warp, record, BARRIER)
             phase = (m[PHASE] + 2) & ~1
             m[LIVE], m[PHASE], m[START], m[WAITED] = 1, phase, phase, phase
-            m[PENDING], m[EXPECTED], m[TX], m[DELIVERED], m[UNSEEN] = count, count, 0, phase, 0
+            m[PENDING], m[EXPECTED], m[TX], m[DELIVERED], m[UNSEEN], m[LOOKED] = count, count, 0, phase, 0, -1
             m[MAKER], m[MADE], m[SHOWER], m[SHOWN_AT] = w[NUMBER], w[NOW], -1, 0
             states = longs_at(b[SHARED_STATES] + offset)
             if states[0] & FRESH != FRESH:
@@ -285,12 +287,17 @@ def wait_for_phase(warp: Int, record: Int, mask: Int, how: Int, size: Int, wide:
         return suspect(warp, record, BARRIER)
     m = numbers_at(b[MBARRIERS_AT] + MBARRIER_BYTES * number)
     passed: Flag = (m[PHASE] ^ phase) & 1 == 1 if how & 1 else m[PHASE] > phase
+    early: Int = 0
+    if passed and not how & 2 and m[DELIVERED] == m[PHASE] and m[WAITED] < m[PHASE] and m[LOOKED] != m[PHASE]:
+        # copies end as late as they may: who looks without waiting for them finds them under way, once
+        m[LOOKED] = m[PHASE]
+        passed, early = False, 1
     if not passed and how & 2:
         w[STATE], w[RESUME] = PARKED, record
         return 0
     w[STATE] = RUNS
     # who does not look at the result has not waited
-    if how & 4 and not looked(warp, mask, number, how & 1, passed):
+    if how & 4 and not looked(warp, mask, number, how & 1, passed, early):
         return suspect(warp, record, BARRIER)
     out = bytes_at(registers + operands[0])
     for lane in range(32):
@@ -309,7 +316,7 @@ def phase_at(at: Int, lane: Int, size: Int, parity: Int) -> Int:
     return held if parity else held >> TOKEN_SHIFT
 
 
-def looked(warp: Int, mask: Int, number: Int, parity: Int, passed: Flag) -> Flag:
+def looked(warp: Int, mask: Int, number: Int, parity: Int, passed: Flag, early: Int) -> Flag:
     """Lanes have asked for a phase; False if the answer may be another one in another order of threads."""
     w = numbers_at(warp)
     m = numbers_at(numbers_at(w[BLOCK])[MBARRIERS_AT] + MBARRIER_BYTES * number)
@@ -318,8 +325,8 @@ def looked(warp: Int, mask: Int, number: Int, parity: Int, passed: Flag) -> Flag
         m[WAITED] = m[PHASE]
         return learn_phase(warp, mask, number, parity)
     # of the same parity is the phase before the last one, too
-    known = np.int64(halves_at(known_to(warp, mask))[MBARRIERS + number])
-    return parity == 0 or m[PHASE] == m[START] or known >= m[PHASE]
+    known, phase = np.int64(halves_at(known_to(warp, mask))[MBARRIERS + number]), m[PHASE] - early
+    return parity == 0 or phase == m[START] or known >= phase
 
 
 def learn_phase(warp: Int, mask: Int, number: Int, parity: Int) -> Flag:
