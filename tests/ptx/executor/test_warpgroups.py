@@ -77,3 +77,16 @@ def test_some_random_kernels_are_run_and_some_are_not(attempts):
         data = np.zeros(16 * made.threads, np.uint8)
         launched(ptx.parse(made.text).kernels["kernel"], 1, made.threads, data, [], "all")
     assert {True, False} == set(attempts)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_accumulators_that_nobody_set_are_looked_at_where_they_are_added(adds, attempts):
+    """Whether an operation adds to them is known when it runs; twice, of which the second one may add."""
+    kinds = ("f32", "f16", "f16")
+    _, _, data, descriptors = tiles(1, 8, 16, kinds, "none", "none")
+    multiply = f"  setp.{'eq' if adds else 'ne'}.b32 %p2, 0, 0;\n{{one}}\n  setp.eq.b32 %p2, 0, 0;\n{{one}}"
+    code = kernel(8, kinds, 16, tail="1, 1, 0, 0", multiply=multiply)
+    one, two = (launched(code, 3, 128, data, [len(data), *descriptors], way, len(data)) for way in ("all", "-executor"))
+    assert attempts == [not adds]
+    assert one == two
+    assert bool(one[1]) is adds

@@ -178,6 +178,8 @@ class BlockState:
         task[layout.ALIVE_AT], task[layout.STATES_AT] = self._alive.ctypes.data, self._template.ctypes.data
         task[layout.SPECIALS_AT], task[layout.SPECIAL_COUNT] = ready.coordinates.ctypes.data, len(ready.coordinates)
         task[layout.BUDGET_OF] = _BUDGET
+        self._unset: Array = np.array(self._shared.rows.unset, np.int64)
+        task[layout.UNSET_AT], task[layout.UNSET_COUNT] = self._unset.ctypes.data, len(self._unset)
         self._task: Array = task
         (code,) = addresses([Warpwide(run_blocks)])
         self._run = _RUN_BLOCKS(code)

@@ -71,6 +71,7 @@ def to_bytes(found: Rows | str) -> bytes:
         "entry": found.entry,
         "clocked": found.clocked,
         "parallel": found.is_parallel,
+        "unset": found.unset,
         "registers": found.names.registers,
         "blocks": found.names.blocks,
     }
@@ -110,6 +111,7 @@ def from_bytes(data: bytes) -> Rows | str:
         head["entry"],
         bool(head["clocked"]),
         bool(head["parallel"]),
+        tuple(int(one) for one in head["unset"]),
         names,
     )
 

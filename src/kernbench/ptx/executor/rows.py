@@ -68,6 +68,7 @@ class Rows:
     - `entry`: the record at which warps begin.
     - `clocked`: whether vector clocks are needed, as there is asynchronous work, or there are barriers of some warps.
     - `is_parallel`: whether its blocks may run at the same time; the order of atomics in global memory would show.
+    - `unset`: the offsets of registers that wgmma may read before they are set.
     """
 
     code: Array
@@ -78,6 +79,7 @@ class Rows:
     entry: int
     clocked: bool
     is_parallel: bool
+    unset: tuple[int, ...]
     names: Names
 
 
@@ -86,6 +88,7 @@ class _Writer:
     decoded: Decoded
     body: Body
     ends: frozenset[int]
+    unset: Sequence[tuple[str, int]] = ()
     lines: list[tuple[int, tuple[int, ...], int, int]] = field(default_factory=list)
     # for each line the numbers of its operands, without and with those that are no rows of registers
     counts: list[tuple[int, int]] = field(default_factory=list)
@@ -154,7 +157,8 @@ class _Writer:
         slots = self.table.slots
         values = tuple((at, slots[n]) for n, at in self.offsets.items() if not isinstance(slots[n], RegisterSlot))
         entry = self.blocks[self.body.code.entry]
-        needs = self.clocked, self.is_parallel
+        unset = tuple(self.banks[one] for one in self.unset if one in self.banks)
+        needs = self.clocked, self.is_parallel, unset
         return Rows(code, operations, tuple(self.operations), values, self.room, entry, *needs, self._names())
 
     def _names(self) -> Names:
@@ -165,12 +169,15 @@ class _Writer:
         return Names(named, blocks, np.array(self.counts, np.uint8).reshape(-1, 2))
 
 
-def rows_of(decoded: Decoded, ends: frozenset[int]) -> Rows:
-    """The rows of a decoded kernel; `ends` are the blocks that only end a thread. Raises `UnsupportedError`."""
+def rows_of(decoded: Decoded, ends: frozenset[int], unset: Sequence[tuple[str, int]] = ()) -> Rows:
+    """The rows of a decoded kernel; `ends` are the blocks that only end a thread. Raises `UnsupportedError`.
+
+    `unset` are registers (a bank and a row) that wgmma may read before they are set.
+    """
     if len(decoded.bodies) != 1:
         raise UnsupportedError("calls")
     (body,) = decoded.bodies
-    writer = _Writer(decoded, body, ends)
+    writer = _Writer(decoded, body, ends, unset)
     order = sorted(range(len(body.starts)), key=lambda position: body.order.ranks[position])
     # blocks that are not joined by a branch follow each other in the text
     for index, position in enumerate(order):
@@ -340,7 +347,14 @@ def _group_product(writer: _Writer, d: Decoding, row: Row, guard: Given) -> None
         raise UnsupportedError("registers that may be touched while a product is in flight")
     rows, in_registers, *how = row.constants
     across_a, across_b, negated, adds = how
-    statics = ((rows, *(_FACTORS[kind] for kind in kinds)), in_registers, (across_a, across_b), negated, adds)
+    statics = (
+        (rows, *(_FACTORS[kind] for kind in kinds)),
+        in_registers,
+        (across_a, across_b),
+        negated,
+        adds,
+        int(bool(writer.unset)),
+    )
     first, *more = (row.slots[at : at + SOME_OPERANDS] for at in range(0, len(row.slots), SOME_OPERANDS))
     writer.add(Warpwide(warpgroups.begin_product, statics), first, 0, d.site.number)
     for some in more:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from kernbench.common.dtypes import Array
 from kernbench.ptx.emulator.analysis.building import take_decoded
+from kernbench.ptx.emulator.analysis.undefined.definedness import unset_accumulators
 from kernbench.ptx.emulator.engine.launch import Launch
 from kernbench.ptx.emulator.engine.schedule import Schedule
 from kernbench.ptx.emulator.program.layout import RESERVED
@@ -62,8 +63,6 @@ def _made_or_reason(program: Program) -> Rows | str:
 
 
 def _made(program: Program) -> Rows:
-    if program.undefined_registers:
-        raise UnsupportedError("registers that may be read before they are set")
     if program.volatile_sites:
         raise UnsupportedError("volatile accesses")
     if program.takes_stack or program.local_bytes or len(program.codes) != 1:
@@ -72,7 +71,12 @@ def _made(program: Program) -> Rows:
         raise UnsupportedError("memory that the system reserves")
     if any(block.wait_loop is not None and _may_wait(block.wait_loop) for block in program.blocks):
         raise UnsupportedError("a loop that waits")
-    return rows_of(take_decoded(program), frozenset(block.number for block in program.blocks if block.ends))
+    decoded = take_decoded(program)
+    unset = unset_accumulators(decoded.bodies[0]) if program.undefined_registers else []
+    if unset is None or any(register.bank != "uint32" for register in unset):
+        raise UnsupportedError("registers that may be read before they are set")
+    ends = frozenset(block.number for block in program.blocks if block.ends)
+    return rows_of(decoded, ends, [(register.bank, register.row) for register in unset])
 
 
 def _may_wait(loop: WaitLoop) -> bool:

@@ -121,7 +121,10 @@ LAUNCH_WORDS = 16
 FIRST, LAST, STOPPED, EXTENT_X, EXTENT_Y, PROCESSORS, ALIVE_AT, SPECIALS_AT, SPECIAL_COUNT, STATES_AT, BUDGET_OF = (
     range(11)
 )
-TASK_WORDS = 11
+# the offsets of registers that nobody has set when a block begins, and what they hold then
+UNSET_AT, UNSET_COUNT = 11, 12
+UNSET = 0x7FA5C3E1
+TASK_WORDS = 13
 
 # words of an array in the launch's table: its addresses, flags, and its shadow (`ops.shadow`)
 LOW, HIGH, FLAGS, ROW_WRITES, ROW_READS, ROW_WORDS, ROW_SAVED, WORD_WRITES, WORD_READS, WORD_UPDATES, FIRST_ROW = range(

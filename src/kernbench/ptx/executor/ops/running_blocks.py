@@ -68,6 +68,9 @@ from kernbench.ptx.executor.ops.layout import (
     SUSPECT,
     SUSPECT_SITE,
     SWIZZLES_AT,
+    UNSET,
+    UNSET_AT,
+    UNSET_COUNT,
     WAITS,
     WAITS_AT,
     WARP_WORDS,
@@ -133,6 +136,8 @@ def begin(block: Int, number: Int, task: Int) -> None:
     for warp in range(b[WARPS]):
         at = b[WARPS_AT] + 8 * WARP_WORDS * warp
         begin_warp(at, warp, numbers_at(t[ALIVE_AT])[warp], now, t[BUDGET_OF])
+        for row in range(t[UNSET_COUNT]):
+            set_row(numbers_at(at)[REGISTERS] + numbers_at(t[UNSET_AT])[row], 4, UNSET)
         for row in range(t[SPECIAL_COUNT]):
             # its offset, which it is, and its bytes
             special = numbers_at(t[SPECIALS_AT] + 24 * row)

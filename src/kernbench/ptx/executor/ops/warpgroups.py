@@ -56,6 +56,7 @@ from kernbench.ptx.executor.ops.layout import (
     SPACE,
     STATE,
     SWIZZLES_AT,
+    UNSET,
     UNWRITTEN,
     WARP_WORDS,
     WARPS,
@@ -71,6 +72,7 @@ from kernbench.ptx.executor.ops.products import (
     take_addends,
 )
 from kernbench.ptx.executor.ops.views import (
+    Flag,
     Int,
     bytes_at,
     floats,
@@ -138,6 +140,7 @@ def begin_product(
     across: tuple[Int, Int],
     negated: Int,
     adds: Int,
+    unset: Int,
 ) -> Int:
     """wgmma.mma_async: A (a descriptor, or four registers), B, whether D is added, and D.
 
@@ -160,14 +163,14 @@ def begin_product(
     if b_bits == -1 or (a_bits == -1 and not in_registers):
         return suspect(warp, record, SPACE)
     join_members(first)
-    why: Int = np.int64(NO_SUSPECT)
-    if not in_registers:
+    begin = 2 + 3 * in_registers + (adds >> 1)
+    why = unset_fault(first, record, begin, rows >> 1, adds) if unset else np.int64(NO_SUSPECT)
+    if why == NO_SUSPECT and not in_registers:
         why = take_tile(first, a_bits, A_ROWS, across[0], b[ROOM_AT])
     if why == NO_SUSPECT:
         why = take_tile(first, b_bits, rows, across[1], b[ROOM_AT] + B_WORDS_AT)
     if why != NO_SUSPECT:
         return suspect(warp, record, why)
-    begin = 2 + 3 * in_registers + (adds >> 1)
     if in_registers:
         take_words(first, record, b[ROOM_AT])
     spread_a(b[ROOM_AT], kind, negated)
@@ -305,11 +308,7 @@ def multiply_columns(first: Int, record: Int, block: Int, form: tuple[Int, Int, 
         a, ea = floats_at(room + A_AT + 64 * number), ints_at(room + A_EXPONENTS_AT + 64 * number)
         warp = first + WARP_BYTES * number
         c, ec, out = floats(), ints(), floats()
-        added = adds == 1
-        if adds == 2:
-            registers = numbers_at(warp)[REGISTERS]
-            added = bytes_at(registers + operand_at(record, begin - 1))[0] != 0
-        if added:
+        if is_added(warp, record, begin, adds):
             take_addends(warp, record, c, begin + 4 * block)
         else:
             for at in range(128):
@@ -318,6 +317,26 @@ def multiply_columns(first: Int, record: Int, block: Int, form: tuple[Int, Int, 
             ec[at] = exponent(c[at], -126)
         add_columns((a, factors, c), (ea, exponents, ec), out, kind, 8 * elements_of(kind), A_ROWS)
         give_results(warp, record, out, begin + 4 * block)
+
+
+def is_added(warp: Int, record: Int, begin: Int, adds: Int) -> Flag:
+    """Whether an operation adds to D, of which the registers are operands from `begin` on."""
+    if adds == 2:
+        return bytes_at(numbers_at(warp)[REGISTERS] + operand_at(record, begin - 1))[0] != 0
+    return adds == 1
+
+
+def unset_fault(first: Int, record: Int, begin: Int, count: Int, adds: Int) -> Int:
+    """What is suspect of the registers that an operation adds to: that nobody has set one of them."""
+    found = np.uint32(0)
+    for number in range(GROUP_WARPS):
+        warp = first + WARP_BYTES * number
+        if is_added(warp, record, begin, adds):
+            for operand in range(begin, begin + count):
+                row = words_at(numbers_at(warp)[REGISTERS] + operand_at(record, operand))
+                for lane in range(32):
+                    found |= np.uint32(row[lane] == np.uint32(UNSET))
+    return np.int64(NO_SUSPECT) if found == np.uint32(0) else np.int64(UNWRITTEN)
 
 
 def spread_b(at: Int, rows: Int, row: Int, kind: Int, out: Float32s, exponents: Int32s) -> None:

@@ -49,6 +49,21 @@ def find_undefined(body: Body) -> Undefined:
     return Undefined(_closed(body, _read_unset(body, before)), before)
 
 
+def unset_accumulators(body: Body) -> list[Register] | None:
+    """The registers of a function that may be read before they are set, if only wgmma reads them so, to add to them.
+
+    None if others do. Whether an operation adds to them may be known when it runs alone.
+    """
+    found: dict[int, Register] = {}
+    for decodings, before in zip(body.decodings, undefined_at(body, bits(body.formal_registers())), strict=True):
+        for decoding, unset in zip(decodings, before, strict=True):
+            read = [r for r in decoding.reads if unset >> r.number & 1]
+            if read and (decoding.effects.in_flight != "multiply" or not set(read) <= set(decoding.writes)):
+                return None
+            found.update((r.number, r) for r in read)
+    return list(found.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Following:
     """Decides which steps track undefined values: `compiled` code, and programs with `local` memory."""
