@@ -93,6 +93,9 @@ FAULTY = {
     "a row is written, of which a copy writes a part": PUT
     + "  @%p0 st.global.u32 [%rd1+64], %r0;\n  bar.sync 0;\n  @%p1 st.global.u32 [%rd3], %r0;\n"
     + PUT_WAIT,
+    "a round of a barrier that another warp may be counted in": warps(
+        "  bar.sync 1, 32;\n" + STORE, "  bar.sync 1, 32;\n" + LOAD + RESULT
+    ),
     "a look that comes before the copy, and nothing else": INIT
     + COPY
     + "  bar.sync 0;\n  mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r4], 0;\n  @!%p3 bra EARLY;\n"
@@ -122,6 +125,16 @@ CLEAN = {
     + WAIT
     + LOAD
     + "  bar.sync 0;\n  @%p0 mbarrier.inval.shared::cta.b64 [%r4];\n"
+    + RESULT,
+    "two warps in turn, of which the first one lets itself go on": warps(
+        "  bar.arrive 1, 64;\n"
+        + "  bar.sync 1, 64;\n"
+        + STORE
+        + "  bar.arrive 2, 64;\n"
+        + "  bar.sync 1, 64;\n"
+        + LOAD,
+        "  bar.sync 2, 64;\n" + NEXT + "  bar.warp.sync -1;\n" + STORE + "  bar.arrive 1, 64;\n",
+    )
     + RESULT,
     "registers of warps": warps("  setmaxnreg.dec.sync.aligned.u32 24;\n", "  setmaxnreg.inc.sync.aligned.u32 240;\n")
     + RESULT,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernbench.ptx.executor.ops.clocks import acquire, fill, lanes_meet, release
+from kernbench.ptx.executor.ops.clocks import VECTOR_BYTES, acquire, copy, fill, knows_all, lanes_meet, release
 from kernbench.ptx.executor.ops.flow import LAST_TIME, suspect
 from kernbench.ptx.executor.ops.layout import (
     ALIVE,
@@ -12,6 +12,7 @@ from kernbench.ptx.executor.ops.layout import (
     COUNTED,
     DIVERGED,
     EVENTS,
+    EVERYBODY,
     IMMEDIATE,
     NAMED_AT,
     NOW,
@@ -31,12 +32,11 @@ from kernbench.ptx.executor.ops.layout import (
     WARPS_AT,
 )
 from kernbench.ptx.executor.ops.mbarriers import MOST_NAMED, NAMED_BYTES, NAMED_WORDS
-from kernbench.ptx.executor.ops.views import Int, lanes_of, numbers_at, words_at
+from kernbench.ptx.executor.ops.views import Flag, Int, numbers_at, words_at
 
-# words of a counted barrier: how many threads it is for, the warps that have come, those that wait, and those of the
-# round before; behind them what they have released
-EXPECTED, CAME, WAITING, BEFORE = range(4)
-EVERY_WARP = -1
+# words of a counted barrier: how many threads it is for, how many have come, the warps that wait, and how many rounds
+# are over; behind them what those that came have released, in this round and in the one before
+EXPECTED, CAME, WAITING, ROUNDS = range(4)
 
 
 def wait_at_barrier(warp: Int, record: Int, mask: Int, waits: Int, by_operand: Int, counted: Int) -> Int:
@@ -56,13 +56,9 @@ def wait_at_barrier(warp: Int, record: Int, mask: Int, waits: Int, by_operand: I
     many = which >> 8
     if not waits or (many != 0 and (counted or many != 32 * numbers_at(w[BLOCK])[WARPS])):
         return come_to_barrier(warp, record, which & 0xFF, many, waits)
-    b = numbers_at(w[BLOCK])
-    if b[CLOCKED]:
-        # one that some warps had for themselves may count those that come here, too
-        named = numbers_at(b[NAMED_AT] + NAMED_BYTES * (which & 0xFF))
-        if named[CAME] or (named[BEFORE] and named[BEFORE] != EVERY_WARP):
-            return suspect(warp, record, BARRIER)
-        named[BEFORE] = EVERY_WARP
+    # one that some warps had for themselves may count those that come here, too
+    if numbers_at(w[BLOCK])[CLOCKED] and not is_next_round(warp, which & 0xFF):
+        return suspect(warp, record, BARRIER)
     w[STATE] = WAITS
     w[WAITS_AT] = which
     w[RESUME] = record + RECORD_BYTES
@@ -78,38 +74,65 @@ def number_of(warp: Int, record: Int) -> Int:
     return np.int64(row[0]) if different == np.uint32(0) else np.int64(-1)
 
 
+def is_next_round(warp: Int, which: Int) -> Flag:
+    """Whether a warp comes to a barrier that nobody has come to since all that it knows of its rounds."""
+    at = numbers_at(numbers_at(warp)[BLOCK])[NAMED_AT] + NAMED_BYTES * which
+    return numbers_at(at)[CAME] == 0 and is_past_round(warp, at)
+
+
+def is_past_round(warp: Int, at: Int) -> Flag:
+    """Whether a warp knows of all that came to a barrier's last round, so that it cannot be one of them."""
+    if numbers_at(at)[ROUNDS] == 0:
+        return True
+    return knows_all(warp, numbers_at(warp)[ALIVE], at + 8 * NAMED_WORDS + VECTOR_BYTES)
+
+
 def come_to_barrier(warp: Int, record: Int, which: Int, many: Int, waits: Int) -> Int:
-    """A warp comes to a barrier of some threads, which are the same warps in each round."""
+    """A warp comes to a barrier of some threads."""
     w = numbers_at(warp)
     b = numbers_at(w[BLOCK])
     at = b[NAMED_AT] + NAMED_BYTES * which
-    named, bit = numbers_at(at), 1 << w[NUMBER]
-    vector = at + 8 * NAMED_WORDS
+    named, vector = numbers_at(at), at + 8 * NAMED_WORDS
     if named[CAME] == 0:
         named[EXPECTED] = many
         fill(vector, 0)
-    if named[CAME] & bit or named[EXPECTED] != many or w[ALIVE] != 0xFFFFFFFF:
+    whole = w[ALIVE] == EVERYBODY and many & 31 == 0 and named[EXPECTED] == many
+    if not whole or not is_past_round(warp, at) or is_of_all(w[BLOCK], which):
         return suspect(warp, record, BARRIER)
-    named[CAME] |= bit
     if waits:
         lanes_meet(warp)
     release(warp, w[ALIVE], vector)
     if w[NOW] >= LAST_TIME:
         return suspect(warp, record, ROOM)
     if waits:
-        named[WAITING] |= bit
+        named[WAITING] |= 1 << w[NUMBER]
         w[STATE] = COUNTED
         w[RESUME] = record + RECORD_BYTES
-    count = 32 * lanes_of(named[CAME])
-    if count < many:
+    named[CAME] += 32
+    if named[CAME] < many:
         return 0 if waits else record + RECORD_BYTES
-    if count > many or (named[BEFORE] and named[BEFORE] != named[CAME]):
-        return suspect(warp, record, BARRIER)
+    pass_round(w[BLOCK], at)
+    return record + RECORD_BYTES
+
+
+def is_of_all(block: Int, which: Int) -> Flag:
+    """Whether warps wait at a barrier of this number for all threads of the block."""
+    b, found = numbers_at(block), np.int64(0)
+    for number in range(b[WARPS]):
+        other = numbers_at(b[WARPS_AT] + 8 * WARP_WORDS * number)
+        found += np.int64(other[STATE] == WAITS and other[WAITS_AT] & 0xFF == which)
+    return found != 0
+
+
+def pass_round(block: Int, at: Int) -> None:
+    """All have come: those that wait go on, and know what all have released."""
+    b, named, vector = numbers_at(block), numbers_at(at), at + 8 * NAMED_WORDS
     for number in range(b[WARPS]):
         if named[WAITING] >> number & 1:
             other = b[WARPS_AT] + 8 * WARP_WORDS * number
             acquire(other, numbers_at(other)[ALIVE], vector)
             numbers_at(other)[STATE] = RUNS
-    named[BEFORE], named[CAME], named[WAITING] = named[CAME], 0, 0
+    copy(vector, vector + VECTOR_BYTES)
+    named[CAME], named[WAITING] = 0, 0
+    named[ROUNDS] += 1
     b[EVENTS] += 1
-    return record + RECORD_BYTES

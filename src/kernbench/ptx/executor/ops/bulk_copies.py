@@ -63,7 +63,7 @@ from kernbench.ptx.executor.ops.layout import (
     SITE,
     SPACE,
     STATES,
-    STORE_LANE,
+    STORE_LANES,
     STORED,
     STORES_BEGUN,
     STORES_DONE,
@@ -276,7 +276,7 @@ def store_range(warp: Int, record: Int, mask: Int, wide: Int) -> Int:
     size = value_of(warp, record, MAP, lane, 0)
     if (target | source | size) & (PIECE - 1):
         return suspect(warp, record, MISALIGNED)
-    if not begins_store(warp, mask, lane):
+    if mask & (mask - 1) or not begins_store(warp, mask):
         return suspect(warp, record, DIVERGED)
     know(warp, mask)
     mine, seen = store_stamp(warp), seen_by(w[BLOCK], b[JOINED_AT])
@@ -290,14 +290,31 @@ def store_range(warp: Int, record: Int, mask: Int, wide: Int) -> Int:
     return record + RECORD_BYTES
 
 
-def begins_store(warp: Int, mask: Int, lane: Int) -> Flag:
-    """One lane of a warp begins a copy of a group; False if it is not always the same one."""
+def begins_store(warp: Int, mask: Int) -> Flag:
+    """Lanes of a warp begin a copy of a group; False if they are not always the same ones."""
     w = numbers_at(warp)
-    if mask & (mask - 1) or (w[STORES_BEGUN] and w[STORE_LANE] != lane):
+    if w[STORES_BEGUN] and w[STORE_LANES] != mask:
         return False
-    w[STORE_LANE] = lane
+    w[STORE_LANES] = mask
     w[STORES_BEGUN] = w[STORED] + 1
     return True
+
+
+def are_alike(warp: Int, record: Int, mask: Int, operand: Int, wide: Int) -> Flag:
+    """Whether all lanes have the same number in an operand."""
+    first, different = value_of(warp, record, operand, lowest(mask), wide), np.int64(0)
+    for lane in range(32):
+        if mask >> lane & 1:
+            different |= value_of(warp, record, operand, lane, wide) ^ first
+    return different == 0
+
+
+def are_one_box(warp: Int, record: Int, mask: Int, rank: Int, wide: Int) -> Flag:
+    """Whether all lanes store the same box, which is stored once then."""
+    alike: Flag = are_alike(warp, record, mask, END, wide) and are_alike(warp, record, mask, MAP, 1)
+    for dimension in range(rank):
+        alike = alike and are_alike(warp, record, mask, POINT + dimension, 0)
+    return alike
 
 
 def store_stamp(warp: Int) -> Int:
@@ -309,7 +326,7 @@ def store_stamp(warp: Int) -> Int:
 def commit_stores(warp: Int, record: Int, mask: Int) -> Int:
     """cp.async.bulk.commit_group."""
     w = numbers_at(warp)
-    if w[STORES_BEGUN] and mask >> w[STORE_LANE] & 1:
+    if w[STORES_BEGUN] and w[STORE_LANES] & ~mask == 0:
         if w[STORED] >= LAST_TIME:
             return suspect(warp, record, ROOM)
         w[STORED] += 1
@@ -319,11 +336,11 @@ def commit_stores(warp: Int, record: Int, mask: Int) -> Int:
 def wait_for_stores(warp: Int, record: Int, mask: Int, keep: Int) -> Int:
     """cp.async.bulk.wait_group: lanes know that all groups but the last ones have been read."""
     w = numbers_at(warp)
-    if w[STORES_BEGUN] and mask >> w[STORE_LANE] & 1:
+    if w[STORES_BEGUN] and w[STORE_LANES] & ~mask == 0:
         done = max(w[STORES_DONE], w[STORED] - keep)
         w[STORES_DONE] = done
         # of other lanes the same wait says nothing
-        own = own_of(warp, np.int64(1) << w[STORE_LANE])
+        own = own_of(warp, w[STORE_LANES])
         halves_at(own)[STORES + w[NUMBER]] = done
     return record + RECORD_BYTES
 
@@ -443,7 +460,8 @@ def store_box(warp: Int, record: Int, mask: Int, rank: Int, wide: Int) -> Int:
     end = max(np.int64(0), min(inner, m[DIMS] * m[ELEMENT] - start))
     if m[RANK] != rank or source & (ALIGNMENT - 1) or (start | end) & (PIECE - 1):
         return suspect(warp, record, MISALIGNED)
-    if is_negative(warp, record, rank, lane) or not begins_store(warp, mask, lane):
+    alike = are_one_box(warp, record, mask, rank, wide)
+    if not alike or is_negative(warp, record, rank, lane) or not begins_store(warp, mask):
         return suspect(warp, record, DIVERGED)
     know(warp, mask)
     mine, seen, contents = store_stamp(warp), seen_by(w[BLOCK], b[JOINED_AT]), numbers_at(b[LAUNCH])[CONTENTS]

@@ -151,6 +151,15 @@ def acquire(warp: Int, mask: Int, source: Int) -> None:
         find_floor(warp)
 
 
+def knows_all(warp: Int, mask: Int, vector: Int) -> Flag:
+    """Whether lanes know all that a vector says of others."""
+    w = numbers_at(warp)
+    asked, known, unknown = halves_at(vector), halves_at(known_to(warp, mask)), np.int32(0)
+    for column in range(COLUMNS):
+        unknown += np.int32(asked[column] > known[column])
+    return unknown == np.int32(asked[w[NUMBER]] > known[w[NUMBER]])
+
+
 def show(warp: Int, mask: Int) -> None:
     """A proxy fence: what lanes know is shown to the async proxy."""
     w = numbers_at(warp)

@@ -57,9 +57,9 @@ MOST_ARRIVALS = (1 << 20) - 1
 TOKEN_SHIFT = 24
 MISSED, TESTED = 1, 2
 TOUCHED, FRESH = np.uint64(0x0202020202020202), np.uint64(0x0101010101010101)
-# barriers of some warps of a block (`ops.barriers`): how many there are, and their words before a vector
+# barriers of some warps of a block (`ops.barriers`): how many there are, and their words before two vectors
 MOST_NAMED, NAMED_WORDS = 16, 4
-NAMED_BYTES = 8 * NAMED_WORDS + VECTOR_BYTES
+NAMED_BYTES = 8 * NAMED_WORDS + 2 * VECTOR_BYTES
 
 
 def mbarrier_at(warp: Int, mask: Int, offset: Int) -> Int:
