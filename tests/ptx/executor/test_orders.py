@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from tests.ptx.emulator.asynchronous.boxes import Case, contents, run_store
+from tests.ptx.emulator.asynchronous.kernels import put_box
 from tests.ptx.emulator.asynchronous.test_maps_in_memory import APART
 from tests.ptx.emulator.asynchronous.test_maps_in_memory import COPY as STORE_BOX
 from tests.ptx.emulator.asynchronous.test_maps_in_memory import STORE as BY_A_COPIED_MAP
@@ -188,3 +190,22 @@ def test_a_map_that_the_kernel_writes_is_that_of_this_launch(way):
     for number in (0, 0, 1):
         device.launch(kernel, 2, 256, [maps[number], room])
     assert [int(out.numpy().sum()) for out in outs] == [256, 256]
+
+
+BOX = Case(np.dtype(np.uint32), (8, 4), (32,), (4, 2), (1, 1), (0, 0), "none", "zero", 64)
+ONE_LANE, A_WARP = "setp.ne.u32 %p0, %r0, 0;", "setp.ge.u32 %p0, %r0, 32;"
+APART_LANES = A_WARP + "\n  and.b32 %r11, %r0, 1;\n  shl.b32 %r11, %r11, 1;"
+
+
+@pytest.mark.parametrize(("who", "run"), [(ONE_LANE, True), (A_WARP, True), (APART_LANES, False)])
+def test_a_box_that_all_lanes_of_a_warp_store(who, run, attempts):
+    text = put_box(2, BOX.nbytes)
+    assert ONE_LANE in text
+    kernel = ptx.parse(text.replace(ONE_LANE, who)).kernels["kernel"]
+    given = contents(BOX, 1), contents(BOX, 2)[: BOX.nbytes]
+    (one, first), (two, second) = (
+        run_store(ptx.EmulatedDevice("sm_90a", fast_paths=way), BOX, *given, kernel) for way in ("all", "-executor")
+    )
+    assert attempts[-1:] == [run]
+    assert [found.message for found in one.findings] == [found.message for found in two.findings]
+    np.testing.assert_array_equal(first, second)

@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+from tests.ptx.numerics.matrix.test_exact import expected
 
 DTYPES = {
     "f16": np.float16,
@@ -12,6 +13,16 @@ DTYPES = {
     "s8": np.int8,
     "u8": np.uint8,
 }
+TYPES = [
+    ("f32", "f16", "f16", 16),
+    ("f16", "f16", "f16", 16),
+    ("f32", "bf16", "bf16", 16),
+    ("f32", "tf32", "tf32", 8),
+    ("f32", "e4m3", "e5m2", 32),
+    ("f16", "e5m2", "e4m3", 32),
+    ("s32", "s8", "u8", 32),
+    ("s32", "u8", "s8", 32),
+]
 WIDTHS = {"none": 16, "32B": 32, "64B": 64, "128B": 128, "128B/32B": 128}
 WGMMA_CODES = {"none": 0, "128B": 1, "64B": 2, "32B": 3}
 TCGEN05_CODES = {"none": 0, "128B/32B": 1, "128B": 2, "64B": 4, "32B": 6}
@@ -110,3 +121,16 @@ def unfragment(words, n, kind):
             row = 16 * warp + lane // 4 + 8 * ((i // 2) & 1)
             out[row, 8 * (i // 4) + 2 * (lane % 4) + (i & 1)] = data[thread, i]
     return out
+
+
+def assert_products(words, n, kinds, a, b):
+    """What 128 threads hold of D = A B is right: of f32 to the bit, a sample of rows; sums of f16 nearly."""
+    found = unfragment(words, n, kinds[0])
+    if kinds[0] == "f32":
+        for row in (0, 9, 22, 63):
+            wanted = [expected(a[row].astype(np.float32), each.astype(np.float32), 0.0, kinds) for each in b]
+            np.testing.assert_array_equal(found.view(np.float32)[row], np.array(wanted, np.float32))
+        return
+    found = found.view(np.float16 if kinds[0] == "f16" else np.int32).astype(np.float64)
+    rough = {"atol": 2e-2, "rtol": 2e-3} if kinds[0] == "f16" else {"atol": 0}
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64).T, **rough)

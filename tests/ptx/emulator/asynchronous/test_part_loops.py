@@ -29,7 +29,7 @@ def test_accumulators_are_those_of_the_layout(random, count):
     matrix = random.integers(0, 1 << 32, found.shape, np.uint32)
     wanted = bank.copy()
     wanted.reshape(ROWS, WARPS, WARP)[rows[:, None], warps[None, :]] = registers_of(matrix, "f32")
-    put_accumulators(bank, rows, warps, matrix, False)
+    put_accumulators(bank, rows, warps, matrix)
     assert np.array_equal(bank, wanted)
 
 

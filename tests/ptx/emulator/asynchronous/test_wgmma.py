@@ -5,7 +5,9 @@ import pytest
 from tests.ptx.emulator.asynchronous.matrices import (
     COPY,
     DTYPES,
+    TYPES,
     WGMMA_CODES,
+    assert_products,
     descriptor,
     image,
     random_tile,
@@ -129,38 +131,6 @@ def test_layouts(mode, majors):
     np.testing.assert_allclose(values(words, n, "f32"), expected(a, b), atol=1e-5)
 
 
-TYPES = [
-    ("f32", "f16", "f16", 16),
-    ("f16", "f16", "f16", 16),
-    ("f32", "bf16", "bf16", 16),
-    ("f32", "tf32", "tf32", 8),
-    ("f32", "e4m3", "e5m2", 32),
-    ("f16", "e5m2", "e4m3", 32),
-    ("s32", "s8", "u8", 32),
-    ("s32", "u8", "s8", 32),
-]
-
-
-def tolerance(d, a_kind, _):
-    """Of sums of 8-bit floats 13 bits are kept."""
-    if d == "s32":
-        return {"atol": 0}
-    rough = d == "f16" or a_kind in ("e4m3", "e5m2")
-    return {"atol": 2e-2 if rough else 1e-4, "rtol": 2e-3 if rough else 0}
-
-
-@pytest.mark.sampled(10)
-@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k"), TYPES)
-@pytest.mark.parametrize("n", [8, 96, 256])
-def test_types(d, a_kind, b_kind, k, n):
-    kinds = d, a_kind, b_kind
-    a, b, data, descriptors = tiles(2, n, k, kinds, "32B", "none")
-    tail = "" if d == "s32" else "1, 1, 0, 0" if k == 16 else "1, 1"
-    run, words = launch(kernel(n, kinds, k, tail=tail), data, descriptors, n, d)
-    assert not run.findings
-    np.testing.assert_allclose(values(words, n, d), expected(a, b), **tolerance(*kinds))
-
-
 def test_bits():
     rng = np.random.default_rng(3)
     a, b = (rng.integers(0, 2, (rows, 256)).astype(np.uint8) for rows in (64, 32))
@@ -206,7 +176,7 @@ def test_from_registers(d, a_kind, b_kind, k):
     code = kernel(n, kinds, k, a="{%x0, %x1, %x2, %x3}", tail=tail, first=first)
     run, words = launch(code, data, descriptors, n, d)
     assert not run.findings, run.findings
-    np.testing.assert_allclose(values(words, n, d), expected(a, b), **tolerance(*kinds))
+    assert_products(words, n, kinds, a, b)
 
 
 META = """

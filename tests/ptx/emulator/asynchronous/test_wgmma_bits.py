@@ -1,8 +1,8 @@
-"""Bits of wgmma: exact sums of sparse products, and the NaN of the tensor core."""
+"""Bits of wgmma: every type, exact sums of sparse products, and the NaN of the tensor core."""
 
 import numpy as np
 import pytest
-from tests.ptx.emulator.asynchronous.matrices import unfragment
+from tests.ptx.emulator.asynchronous.matrices import TYPES, assert_products, unfragment
 from tests.ptx.emulator.asynchronous.test_wgmma import SPARSE, kernel, launch, sparse_kernel, tiles
 from tests.ptx.numerics.matrix.test_exact import expected
 
@@ -35,3 +35,15 @@ def test_nan_has_the_bits_of_the_tensor_core(kind, nan):
     bits = unfragment(words, 8, kind)
     assert (bits[0] == nan).all()
     assert not (bits[1:] == nan).any()
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize(("d", "a_kind", "b_kind", "k"), TYPES)
+@pytest.mark.parametrize("n", [8, 96, 256])
+def test_types(d, a_kind, b_kind, k, n):
+    kinds = d, a_kind, b_kind
+    a, b, data, descriptors = tiles(2, n, k, kinds, "32B", "none")
+    tail = "" if d == "s32" else "1, 1, 0, 0" if k == 16 else "1, 1"
+    run, words = launch(kernel(n, kinds, k, tail=tail), data, descriptors, n, d)
+    assert not run.findings
+    assert_products(words, n, kinds, a, b)

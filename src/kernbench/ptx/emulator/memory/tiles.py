@@ -110,13 +110,10 @@ class TileBatch(BatchHub, Protocol):
     port: Port
 
 
-def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand, across: bool = False) -> Array:
-    """The elements of each operation's tile as float32: [operations, rows, depth]; those outside memory are zero.
-
-    With `across`, 16-bit elements of the same depth are contiguous, as matrix libraries prefer for B.
-    """
+def gather(batch: TileBatch, ctas: Array, tiles: list[Tiles], operand: Operand) -> Array:
+    """The elements of each operation's tile as float32: [operations, rows, depth]; those outside memory are zero."""
     if operand.kind in HALVES and batch.launch.fast.half_tiles:
-        return gather_halves(batch, ctas, _layout(tiles, len(ctas)), operand, across)
+        return gather_halves(batch, ctas, _layout(tiles, len(ctas)), operand)
     return _elements(gather_pieces(batch, ctas, tiles), operand)
 
 
@@ -158,16 +155,13 @@ def joined_layout(tiles: list[Tiles], operand: Operand, count: int) -> Layout | 
     return Layout(np.zeros(count, np.int64), np.zeros(count, np.int64), np.ascontiguousarray(pieces, np.int64)[None])
 
 
-def gather_halves(batch: TileBatch, ctas: Array, layout: Layout, operand: Operand, across: bool = False) -> Array:
+def gather_halves(batch: TileBatch, ctas: Array, layout: Layout, operand: Operand) -> Array:
     """As `gather`, for 16-bit elements."""
     size, memory = batch.shared_stride, batch.port.space("shared").words[8]
     _, rows, pieces = layout.pieces.shape
-    columns, swapped = pieces * PIECE // 2, across and not operand.transposed
-    found = POOL.empty((len(ctas), columns, rows) if swapped else (len(ctas), rows, columns), np.float32)
-    take_halves(memory, np.asarray(ctas, np.int64), layout, size, float32_table(operand.kind), swapped, found)
-    if operand.transposed:
-        return found[:, :, : operand.rows].swapaxes(1, 2)
-    return found.swapaxes(1, 2) if swapped else found
+    found = POOL.empty((len(ctas), rows, pieces * PIECE // 2), np.float32)
+    take_halves(memory, np.asarray(ctas, np.int64), layout, size, float32_table(operand.kind), found)
+    return found[:, :, : operand.rows].swapaxes(1, 2) if operand.transposed else found
 
 
 @kernel
@@ -177,7 +171,6 @@ def take_halves(
     layout: tuple[Int64s, Int64s, Int64s],
     size: Int,
     table: Float32s,
-    across: bool,
     found: Float32s,
 ) -> None:
     """Gather 16-byte pieces for operations, from a base on in the memory of each one's CTA, which has `size` bytes.
@@ -198,16 +191,10 @@ def take_halves(
                     at = column * (PIECE // 2) + 4 * half
                     first, second = table[word & low], table[(word >> np.uint64(16)) & low]
                     third, fourth = table[(word >> np.uint64(32)) & low], table[word >> np.uint64(48)]
-                    if across:
-                        found[operation, at, row] = first
-                        found[operation, at + 1, row] = second
-                        found[operation, at + 2, row] = third
-                        found[operation, at + 3, row] = fourth
-                    else:
-                        found[operation, row, at] = first
-                        found[operation, row, at + 1] = second
-                        found[operation, row, at + 2] = third
-                        found[operation, row, at + 3] = fourth
+                    found[operation, row, at] = first
+                    found[operation, row, at + 1] = second
+                    found[operation, row, at + 2] = third
+                    found[operation, row, at + 3] = fourth
 
 
 def gather_pieces(batch: TileBatch, ctas: Array, tiles: list[Tiles]) -> Array:

@@ -10,9 +10,6 @@ from kernbench.ptx.emulator.lanes.arrays import Float32s, Int, Int64s, UInt32s
 from kernbench.ptx.emulator.lanes.compiled import kernel, part
 from kernbench.ptx.emulator.lanes.lanes import WARP
 
-# all bits but the sign (also the canonical NaN), and the bits of infinity
-_SIZE, _INFINITY = np.uint32(0x7FFF_FFFF), np.uint32(0x7F80_0000)
-
 
 @kernel
 def take_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s) -> None:
@@ -32,11 +29,8 @@ def take_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32
 
 
 @kernel
-def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s, floats: bool) -> None:
-    """Write matrices [warps, 16, columns] to the registers `rows` of warps.
-
-    With `floats`, NaN becomes 0x7fffffff, as from the tensor core; matrix libraries return the processor's NaN.
-    """
+def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s) -> None:
+    """Write matrices [warps, 16, columns] to the registers `rows` of warps."""
     for w in range(warps.size):
         for pair in range(rows.size // 2):
             first, second = rows[2 * pair], rows[2 * pair + 1]
@@ -44,9 +38,6 @@ def put_accumulators(bank: UInt32s, rows: Int64s, warps: Int64s, matrix: UInt32s
             for down in range(8):
                 for k in range(4):
                     one, two = matrix[w, row + down, column + 2 * k], matrix[w, row + down, column + 2 * k + 1]
-                    if floats:
-                        one = _SIZE if (one & _SIZE) > _INFINITY else one
-                        two = _SIZE if (two & _SIZE) > _INFINITY else two
                     bank[first, lane + k] = one
                     bank[second, lane + k] = two
                 lane += 4

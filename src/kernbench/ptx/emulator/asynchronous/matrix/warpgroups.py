@@ -62,8 +62,6 @@ class Form:
     read: int = field(init=False)
     a_operand: Operand = field(init=False)
     b_operand: Operand = field(init=False)
-    # equal for forms with tiles of the same shape, in memory or registers alike
-    shape: tuple[object, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         rows = () if self.a_rows is None else self.a_rows.tolist()
@@ -73,7 +71,6 @@ class Form:
             "read": sum(1 << row for row in set(rows)),
             "a_operand": Operand(16 * WARPS, self.held, self.kinds[1], self.transposed[0]),
             "b_operand": Operand(self.n, self.k, self.kinds[2], self.transposed[1]),
-            "shape": (self.n, self.k, self.kinds, self.transposed, self.selector, self.a_rows is None),
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
@@ -354,12 +351,9 @@ class _Performer:
             sums = self._added(event.part(crew.order), sums, together(event, crew))
         assert sums is not None
         if form.kinds[0] == "f16":
-            # NaN as the tensor core gives it
-            np.putmask(sums, (sums & np.uint16(0x7FFF)) > np.uint16(0x7C00), np.uint16(0x7FFF))
             self._registers[form.d_rows[:, None], crew.ordered[None, :]] = registers_of(sums, "f16")
         else:
-            some_nan = form.kinds[0] == "f32" and bool(np.isnan(sums.view(np.float32)).any())
-            put_accumulators(self._bank, form.d_rows, crew.ordered, sums, some_nan)
+            put_accumulators(self._bank, form.d_rows, crew.ordered, sums)
 
     def _accumulators(self, form: Form, warps: Array) -> Array:
         """The contents of D of warps: [warps, 16, n]."""
